@@ -36,10 +36,10 @@ def publications(runtime_dir: str | None, as_json: bool) -> None:
         click.echo(json.dumps(dataclasses.asdict(report), indent=2))
         return
     table = Table("name", "VRDD", "application", "partitions", "bytes", "readers", "ends")
-    for each in report.publications:
-        ends = f"in {each.expires:.0f} s" if each.expires >= 0 else "with its users, and its lease after that"
-        table.add_row(each.name, each.dataset, each.application, str(each.partitions), f"{each.nbytes:,}",
-                      str(each.readers), ends)
+    for entry in report.publications:
+        ends = f"in {entry.expires:.0f} s" if entry.expires >= 0 else "with its users, and its lease after that"
+        table.add_row(entry.name, entry.dataset, entry.application, str(entry.partitions), f"{entry.nbytes:,}",
+                      str(entry.readers), ends)
     Console().print(table)
 
 

@@ -52,16 +52,16 @@ def open_devices(kind: str, *, memory: int = 0, addresses: Sequence[str] = (), c
     ['null:0']
     """
     spec = parse_spec(kind)
-    wanted = [each for each in automatic() if each.checks_bounds or not bounds] if spec.kind == AUTO else \
+    kinds = [each for each in automatic() if each.checks_bounds or not bounds] if spec.kind == AUTO else \
         [kind_of(spec.kind)]
-    for place, each in enumerate(wanted, 1):
+    for place, device_kind in enumerate(kinds, 1):
         try:
-            return _opened(each, count=spec.count, bounds=bounds, memory=memory, addresses=addresses,
+            return _opened(device_kind, count=spec.count, bounds=bounds, memory=memory, addresses=addresses,
                            cache_dir=cache_dir, shared_limit=shared_limit)
         except AddressUnknown as error:
             raise DeviceUnavailable(error.message) from error
         except DeviceUnavailable:
-            if place == len(wanted):
+            if place == len(kinds):
                 raise
     raise DeviceUnavailable(f"no kind of device is tried for {kind!r}" + (" that checks bounds" if bounds else ""))
 

@@ -275,10 +275,10 @@ class RecordedWork:
 
     def set(self, values: Callable[[int], np.generic]) -> bool:
         """Set the values of slots; return whether one of them has changed."""
-        found = {slot: values(slot).tobytes() for slot in self._slots}
-        if found == self._slots:
+        slots = {slot: values(slot).tobytes() for slot in self._slots}
+        if slots == self._slots:
             return False
-        self._slots, changed = found, False
+        self._slots, changed = slots, False
         for call in self.late:
             arguments = [Late(each.slot, values(each.slot)) if isinstance(each, Late) else each
                          for each in call.arguments]

@@ -105,12 +105,12 @@ class KernelCache:
     def trim(self) -> None:
         """Delete the least recently used entries beyond the bound; other processes may do so concurrently."""
         entries = []
-        with os.scandir(self.directory) as found:
-            for entry in found:
+        with os.scandir(self.directory) as listing:
+            for entry in listing:
                 with contextlib.suppress(OSError):
-                    known = entry.stat(follow_symlinks=False)
-                    if len(entry.name) == NAME_LENGTH and stat.S_ISREG(known.st_mode):
-                        entries.append((known.st_mtime, known.st_size, entry.path))
+                    status = entry.stat(follow_symlinks=False)
+                    if len(entry.name) == NAME_LENGTH and stat.S_ISREG(status.st_mode):
+                        entries.append((status.st_mtime, status.st_size, entry.path))
         excess = sum(size for _, size, _ in entries) - self._most
         for _, size, path in sorted(entries):
             if excess <= 0:
@@ -163,13 +163,13 @@ def _default() -> Path:
 def _private(directory: Path) -> Path:
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = directory.stat()
+        status = directory.stat()
     except OSError as error:
         if is_refusal(error):
             raise refused(error, f"the kernel cache {directory}") from error
         raise DeviceUnavailable(f"the kernel cache {directory} cannot be made: {error.strerror}; "
                                 "name another directory that you may write") from error
-    if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o022:
+    if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o022:
         raise DeviceUnavailable(f"the kernel cache {directory} could be written by others, who could put code into it; "
                                 "it must be yours, with mode 0700")
     if not os.access(directory, os.W_OK | os.X_OK):

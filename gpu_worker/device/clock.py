@@ -44,8 +44,8 @@ class Clock:
 
     def busy(self) -> float:
         """Return the seconds that the device worked since the last call. All work must be complete."""
-        found, self._spans = united(self._spans), []
-        return found
+        seconds, self._spans = united(self._spans), []
+        return seconds
 
     def close(self) -> None:
         """Free the clock's events."""
@@ -59,11 +59,11 @@ def united(spans: Iterable[tuple[float, float]]) -> float:
     >>> united([(4.0, 6.0), (0.0, 2.0), (1.0, 3.0), (1.5, 2.0)])
     5.0
     """
-    found, until = 0.0, float("-inf")
+    total, until = 0.0, float("-inf")
     for first, last in sorted(spans):
-        found += max(0.0, last - max(first, until))
+        total += max(0.0, last - max(first, until))
         until = max(until, last)
-    return found
+    return total
 
 
 class BusyTime:

@@ -255,8 +255,8 @@ def ordinals(addresses: Sequence[str], visible: str | None, count: int, uuids: S
         raise DeviceUnavailable("this process sees no GPU" + (f" (CUDA_VISIBLE_DEVICES={visible})" if visible else ""))
     if not addresses:
         return list(range(count))
-    shown = [entry.strip() for entry in (visible or "").split(",")]
-    places = {address: _places(address, shown, count, uuids) for address in addresses}
+    entries = [entry.strip() for entry in (visible or "").split(",")]
+    places = {address: _places(address, entries, count, uuids) for address in addresses}
     unknown = [address for address, found in places.items() if len(found) != 1]
     if unknown:
         one = any("MIG-" in address for address in unknown) or "MIG-" in (visible or "")
@@ -271,9 +271,9 @@ def ordinals(addresses: Sequence[str], visible: str | None, count: int, uuids: S
 def _places(address: str, shown: Sequence[str], count: int, uuids: Sequence[str]) -> list[int]:
     """Return the numbers below ``count`` of the GPUs that an address may mean."""
     if address in shown:
-        found = [shown.index(address)]
+        places = [shown.index(address)]
     elif address.isdecimal():
-        found = [] if any(entry.startswith("MIG-") for entry in shown) else [int(address)]
+        places = [] if any(entry.startswith("MIG-") for entry in shown) else [int(address)]
     else:
-        found = [place for place, uuid in enumerate(uuids) if uuid.lower().startswith(address.lower())]
-    return [place for place in found if place < count]
+        places = [place for place, uuid in enumerate(uuids) if uuid.lower().startswith(address.lower())]
+    return [place for place in places if place < count]

@@ -26,16 +26,16 @@ def kernel_names(text: str) -> tuple[str, ...]:
 
 def refused_argument(file: str, words: str) -> str:
     """Return the message of a client's assertion about a kernel's arguments, if a compiler's error is one; else ""."""
-    found = _ASSERTION.search(words) if file == CHECKS_FILE else None
-    return found[1].rstrip('"') if found else ""
+    match = _ASSERTION.search(words) if file == CHECKS_FILE else None
+    return match[1].rstrip('"') if match else ""
 
 
 def _without_specifiers(text: str) -> str:
     """Return the text without ``__launch_bounds__(...)`` and its like, whose parentheses are not a function's."""
-    while found := _SPECIFIER.search(text):
-        depth, end = 1, found.end()
+    while match := _SPECIFIER.search(text):
+        depth, end = 1, match.end()
         while depth and end < len(text):
             depth += {"(": 1, ")": -1}.get(text[end], 0)
             end += 1
-        text = text[:found.start()] + text[end:]
+        text = text[:match.start()] + text[end:]
     return text

@@ -141,11 +141,11 @@ class JoinedWorld(ABC):
 
     def has(self, stages: Sequence[Staged]) -> bool:
         """Return whether the stages are still registered, and mark them as used."""
-        known = {staged: key for key, staged in self._stages.items()}
-        if any(staged not in known for staged in stages):
+        keys = {staged: key for key, staged in self._stages.items()}
+        if any(staged not in keys for staged in stages):
             return False
         for staged in stages:
-            self._stages.move_to_end(known[staged])
+            self._stages.move_to_end(keys[staged])
         return True
 
     def gather(self, data: bytes) -> tuple[bytes, ...]:

@@ -112,13 +112,13 @@ class ChunkedInput:
             raise ProtocolError(f"a piece has bytes {piece.offset} to {stop} of a partition of {self._whole}, of which "
                                 f"{self._came} have come")
         started, stream = time.monotonic(), self._streams.main(self.device)
-        given, mark = self._memory.view(piece.place, piece.nbytes), self._memory.view(piece.mark, MARK_BYTES)
+        data, mark = self._memory.view(piece.place, piece.nbytes), self._memory.view(piece.mark, MARK_BYTES)
         while self._filled < len(self._buffers):
             buffer, start = self._buffers[self._filled], self._starts[self._filled]
             first, last = max(start, piece.offset), min(start + buffer.nbytes, stop)
             if first < last:
                 self.device.copy_in(buffer.part(first - start, last - first),
-                                     given[first - piece.offset:last - piece.offset], stream=stream)
+                                     data[first - piece.offset:last - piece.offset], stream=stream)
             if start + buffer.nbytes > stop:
                 break
             self._filled += 1

@@ -144,10 +144,10 @@ class Execution:
             recording.grid = GridOutcome(tuple(context.grid.iterated), context.grid.has_filled,
                                          context.grid.recorded_exchange(), context.grid.path)
         if context.results.pending:
-            kept: dict[tuple[int, str], list[Partition]] = defaultdict(list)
+            results: dict[tuple[int, str], list[Partition]] = defaultdict(list)
             for keep, partition in context.results.pending:
-                kept[keep.slot, keep.name].append(partition)
-            recording.keep(kept, context.scratch.numbered(), self.plan.recordings.in_same_buffers)
+                results[keep.slot, keep.name].append(partition)
+            recording.keep(results, context.scratch.numbered(), self.plan.recordings.in_same_buffers)
             for slot, binding in recording.bindings.items():
                 self.names.bind_all(context.vrdd(slot), binding)
 
@@ -190,9 +190,9 @@ class Execution:
             if any(step.keep_fold(self.context) for step in self.plan.steps):
                 return (), None, None
             if not self._pass_out():
-                for each in self.context.results.partials:
-                    if not each.is_out:
-                        each.copy_out()
+                for partial_fold in self.context.results.partials:
+                    if not partial_fold.is_out:
+                        partial_fold.copy_out()
             self.streams.synchronize()
             return (), *folded(self.context.results.partials)
         fetched = self.context.results.fetched
@@ -212,11 +212,11 @@ class Execution:
         copies = self.recording.copies if self.recording is not None else None
         if copies is None or not partial_folds.needs_no_join(self.context.results.partials):
             return False
-        left, = self.context.results.partials
-        (host, buffer), = left.folder.results
+        partial_fold, = self.context.results.partials
+        (host, buffer), = partial_fold.folder.results
         if host.nbytes <= PLACED_FROM:
             return False
-        copies.take(buffer, host, partial_folds.looked_at(left), left.folder.stream)
+        copies.take(buffer, host, partial_folds.looked_at(partial_fold), partial_fold.folder.stream)
         return True
 
     def _result_memory(self, nbytes: int) -> Data:

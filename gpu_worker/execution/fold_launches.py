@@ -80,19 +80,19 @@ class FoldLaunches:
             for device, entries in groups:
                 self._fold_wave(self.launches.deals, step, device, entries)
             return []
-        found = []
+        folds = []
         for device, entries in groups:
-            folder, left = self._fold(step, device, entries, inside=False, alone=len(groups) == 1)
+            folder, accumulators = self._fold(step, device, entries, inside=False, alone=len(groups) == 1)
             partitions = {entry.value.index: entry.value.count for entry in entries}
-            found.append(_partition_fold(step, entries[0].launch, left, folder, partitions))
-        return found
+            folds.append(_partition_fold(step, entries[0].launch, accumulators, folder, partitions))
+        return folds
 
     def _fold_wave(self, deals: WaveDeals, step: MapFoldStep, device: Device, entries: Sequence[Entry]) -> None:
         """Launch a group's kernel on a wave of its blocks, and keep the accumulators of its works."""
         launch = entries[0].launch
         key = device, self.launches.launch_table.group(step, variant_of(entries[0]))
 
-        runs, made = Runs(), list[Buffer]()
+        runs, buffers = Runs(), list[Buffer]()
 
         def make_partials(found: Runs, total: int) -> Sequence[Buffer]:
             runs.extend(found)
@@ -104,12 +104,12 @@ class FoldLaunches:
                 deals.folds[key] = WaveFold(step, launch, folder, total, partials, place)
             if len(runs) < 2:
                 return [_of_works(buffer, runs[0] if runs else (0, 0), total) for buffer in deals.folds[key].partials]
-            made.extend(scratch.allocate(works_in(runs) * buffer.nbytes // total, device, stream)
-                        for buffer in deals.folds[key].partials)
-            return made
+            buffers.extend(scratch.allocate(works_in(runs) * buffer.nbytes // total, device, stream)
+                           for buffer in deals.folds[key].partials)
+            return buffers
 
         self.launches.launch(step, device, entries, make_partials)
-        for whole, part in zip(deals.folds[key].partials, made, strict=False):
+        for whole, part in zip(deals.folds[key].partials, buffers, strict=False):
             self._spread(whole, part, runs, deals.folds[key].works)
         deals.folds[key].counts.update((entry.value.index, entry.value.count) for entry in entries)
 
@@ -126,16 +126,16 @@ class FoldLaunches:
         """Join what the works of all waves left, as :meth:`fold` does of a plan that runs at once."""
         deals = self.launches.deals
         waiting = sorted(deals.folds.values(), key=lambda each: each.place) if deals is not None else []
-        found = []
-        for each in waiting:
-            dtypes = work_folds.results_of(each.launch) if len(waiting) == 1 else [""] * len(each.launch.partials)
-            addresses, left = work_folds.result(each.folder, each.launch.partials, dtypes)
-            bounds = np.array([0, each.works], np.int64)
-            self._join(each.step, each.launch, each.folder, each.partials, dtypes, bounds,
-                       [[address] for address in addresses], list(each.counts))
-            _recycle(each.folder, each.partials, inside=False)
-            found.append(_partition_fold(each.step, each.launch, left, each.folder, each.counts))
-        return found
+        folds = []
+        for whole in waiting:
+            dtypes = work_folds.results_of(whole.launch) if len(waiting) == 1 else [""] * len(whole.launch.partials)
+            addresses, accumulators = work_folds.result(whole.folder, whole.launch.partials, dtypes)
+            bounds = np.array([0, whole.works], np.int64)
+            self._join(whole.step, whole.launch, whole.folder, whole.partials, dtypes, bounds,
+                       [[address] for address in addresses], list(whole.counts))
+            _recycle(whole.folder, whole.partials, inside=False)
+            folds.append(_partition_fold(whole.step, whole.launch, accumulators, whole.folder, whole.counts))
+        return folds
 
     def _fold(self, step: MapFoldStep, device: Device, entries: Sequence[Entry], inside: bool,
               alone: bool = False) -> tuple[Folder, list[PartialAccumulators]]:
@@ -156,7 +156,7 @@ class FoldLaunches:
             dealt = self._rounds(step, device, entries, folder, partials)
         else:
             dealt = self.launches.launch(step, device, entries, make_partials)
-        left: list[PartialAccumulators] = []
+        accumulators: list[PartialAccumulators] = []
         dtypes = work_folds.results_of(launch) if inside or alone else [""] * len(launch.partials)
         if inside:
             bounds = works.starts(dealt, len(entries))
@@ -164,12 +164,12 @@ class FoldLaunches:
             addresses = [[target.on_device.address for target in each] for each in targets]
         else:
             bounds = np.array([0, len(dealt)], np.int64)
-            found, left = work_folds.result(folder, launch.partials, dtypes)
-            addresses = [[address] for address in found]
+            results, accumulators = work_folds.result(folder, launch.partials, dtypes)
+            addresses = [[address] for address in results]
         self._join(step, launch, folder, partials, dtypes, bounds, addresses,
                    [entry.value.index for entry in entries])
         _recycle(folder, partials, inside=inside)
-        return folder, left
+        return folder, accumulators
 
     def _rounds(self, step: MapFoldStep, device: Device, entries: Sequence[Entry], folder: Folder,
                 totals: list[Buffer]) -> np.ndarray:
@@ -226,8 +226,8 @@ def _recycle(folder: Folder, partials: Sequence[Buffer], *, inside: bool) -> Non
 
 def _of_works(buffer: Buffer, run: tuple[int, int], total: int) -> Buffer:
     """Return the part of a buffer that works from one on to before another leave, of as many as it is for."""
-    each = buffer.nbytes // max(total, 1)
-    return buffer.part(run[0] * each, (run[1] - run[0]) * each)
+    work_bytes = buffer.nbytes // max(total, 1)
+    return buffer.part(run[0] * work_bytes, (run[1] - run[0]) * work_bytes)
 
 
 def _partial_bytes(launch: Launch) -> int:

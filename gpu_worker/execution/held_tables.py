@@ -82,10 +82,10 @@ def _by_key(table: Partition, values: HeldArray | None, keys: HeldArray | None, 
     rows = np.zeros(value.shape, value.dtype)
     if values is None:
         return rows
-    found = _on_host(table, values, stream)
+    looked_up = _on_host(table, values, stream)
     if table.count == value.shape[0] or keys is None:
-        return found
-    rows[_on_host(table, keys, stream)] = found
+        return looked_up
+    rows[_on_host(table, keys, stream)] = looked_up
     return rows
 
 
@@ -98,17 +98,17 @@ def _spread(table: Partition, values: HeldArray, keys: HeldArray, target: Buffer
     if not nbytes:
         return
     size, chunk = chunk_of(nbytes)
-    given = table.device.allocate(places.nbytes, stream=stream)
+    indices = table.device.allocate(places.nbytes, stream=stream)
     try:
-        table.device.copy_in(given, places.view(np.uint8), stream=stream)
+        table.device.copy_in(indices, places.view(np.uint8), stream=stream)
         chunks = nbytes // size
         threads = value.shape[0] * chunks if table.device.asynchronous else 1
         table.device.launch(table.device.compile(SOURCE, f"rows_by_key<{chunk}>"), (min(-(-threads // 256), 1 << 16),),
-                            (256,), [values.on_device, target, given, np.int64(value.shape[0]), np.int64(chunks)],
+                            (256,), [values.on_device, target, indices, np.int64(value.shape[0]), np.int64(chunks)],
                             stream=stream)
         table.device.synchronize(stream=stream)
     finally:
-        given.close()
+        indices.close()
 
 
 def _on_host(table: Partition, array: HeldArray, stream: Stream) -> np.ndarray:

@@ -80,8 +80,8 @@ def enqueue(step: FoldByKeyStep, values: Sequence[Partition], stream: Stream, sc
             for block in blocks}) > 1:
         raise PlanError("partitions whose records differ in shape or dtype cannot be folded on the device")
     folder = Folder(values[0].device, stream, scratch)
-    found = PartitionFold(values[0].index if len(values) == 1 else -1, sum(value.count for value in values), [], folder,
-                          groups=step.groups)
+    fold = PartitionFold(values[0].index if len(values) == 1 else -1, sum(value.count for value in values), [], folder,
+                         groups=step.groups)
     totals, extremes = list[_KeyTotal](), list[_KeyTotal]()
     for block in blocks:
         keys = _keys(step, block)
@@ -91,9 +91,9 @@ def enqueue(step: FoldByKeyStep, values: Sequence[Partition], stream: Stream, sc
                 folder.add(totals[place].buffer, total.buffer, total.elements, total.operation)
             else:
                 totals.append(total)
-    left = (_written_totals if alone else _accumulators)(found, totals + extremes)[len(totals):]
-    found.ranges = list(zip([value.index for value in values], left[::2], left[1::2], strict=True))
-    return found
+    accumulators = (_written_totals if alone else _accumulators)(fold, totals + extremes)[len(totals):]
+    fold.ranges = list(zip([value.index for value in values], accumulators[::2], accumulators[1::2], strict=True))
+    return fold
 
 
 def _keys(step: FoldByKeyStep, block: Block) -> HeldArray:
@@ -116,7 +116,7 @@ def _totals(step: FoldByKeyStep, folder: Folder, keys: HeldArray, block: Block) 
     """
     fold = functools.partial(folder.by_key, keys)
     counted = ElementFold("Add", "One", element_of(keys.field.dtype), "long long")
-    found = [_KeyTotal(counted, fold(keys, step.groups, counted), step.groups, None, None)]
+    totals = [_KeyTotal(counted, fold(keys, step.groups, counted), step.groups, None, None)]
     for array in block:
         if array is keys:
             continue
@@ -124,36 +124,36 @@ def _totals(step: FoldByKeyStep, folder: Folder, keys: HeldArray, block: Block) 
         operation = element_fold(how, described)
         elements = step.groups * math.prod(described.shape[1:])
         shaped = replace(described, shape=(step.groups, *described.shape[1:]))
-        for each, is_guard in ((operation, False), (guard_fold(how, operation), True)):
-            if each is not None:
-                buffer = fold(array, step.groups, each)
-                found.append(_KeyTotal(each, buffer, elements * each.parts, how, shaped, is_guard))
-    return found
+        for folding, is_guard in ((operation, False), (guard_fold(how, operation), True)):
+            if folding is not None:
+                buffer = fold(array, step.groups, folding)
+                totals.append(_KeyTotal(folding, buffer, elements * folding.parts, how, shaped, is_guard))
+    return totals
 
 
 def _written_totals(found: PartitionFold, totals: Sequence[_KeyTotal]) -> list[np.ndarray]:
     """Leave the totals as elements in one piece of memory, which is the result; return their host parts."""
     folder = found.folder
     described = [Accumulators("", "add", total.operation.carried, total.elements) for total in totals]
-    buffer, left = work_folds.piece(folder, described, [total.dtype for total in totals])
-    for total, one in zip(totals, left, strict=True):
+    buffer, pieces = work_folds.piece(folder, described, [total.dtype for total in totals])
+    for total, one in zip(totals, pieces, strict=True):
         target = buffer.part(one.offset, one.values.nbytes)
         if total.dtype:
             folder.write_elements(total.buffer, total.elements, total.operation, total.dtype, target)
         else:
             folder.move(total.buffer, target)
         _note(found, total, one.values, one.offset)
-    return [one.values for one in left]
+    return [one.values for one in pieces]
 
 
 def _accumulators(found: PartitionFold, totals: Sequence[_KeyTotal]) -> list[np.ndarray]:
     """Leave the totals as accumulators, each in memory of its own, to be joined with others on the host; return their
     host parts.
     """
-    left = [found.folder.out(total.buffer, total.elements, total.operation) for total in totals]
-    for total, values in zip(totals, left, strict=True):
+    accumulators = [found.folder.out(total.buffer, total.elements, total.operation) for total in totals]
+    for total, values in zip(totals, accumulators, strict=True):
         _note(found, total, values, -1)
-    return left
+    return accumulators
 
 
 def _note(found: PartitionFold, total: _KeyTotal, values: np.ndarray, offset: int) -> None:
@@ -184,8 +184,8 @@ def joined_devices(partials: Sequence[PartitionFold], device: Device, stream: St
     if any([part.field for part in each.parts] != [part.field for part in partials[0].parts] for each in partials):
         raise PlanError("partitions whose records differ in shape or dtype cannot be folded on the device")
     folder = Folder(device, stream, scratch)
-    found = PartitionFold(-1, sum(partial.count for partial in partials), [], folder, groups=partials[0].groups)
-    found.counts = np.sum([partial.counts for partial in partials if partial.counts is not None], axis=0)
+    joined = PartitionFold(-1, sum(partial.count for partial in partials), [], folder, groups=partials[0].groups)
+    joined.counts = np.sum([partial.counts for partial in partials if partial.counts is not None], axis=0)
     totals = list[_KeyTotal]()
     for parts in zip(*[partial.parts for partial in partials], strict=True):
         described = Accumulators("", parts[0].how.operator, parts[0].carried, len(parts[0].values))
@@ -201,5 +201,5 @@ def joined_devices(partials: Sequence[PartitionFold], device: Device, stream: St
                 folder.add(total, buffer, described.width, operation)
         assert total is not None
         totals.append(_KeyTotal(operation, total, described.width, parts[0].how, parts[0].field))
-    _written_totals(found, totals)
-    return found
+    _written_totals(joined, totals)
+    return joined

@@ -50,21 +50,21 @@ def folded_runs(step: FoldRunsStep, value: Partition, stream: Stream, scratch: S
     if not keys or len(keys) < len(step.keys):
         raise PlanError(f"there are no fields {step.keys} to fold by")
     work = _runs(keys, value, stream, scratch)
-    made: list[HeldArray] = []
+    arrays: list[HeldArray] = []
     for array in block:
         name = array.field.name
         how = next((each for each in step.fields if each.field == name), None)
         if array in keys:
-            made.append(work.firsts(array))
+            arrays.append(work.firsts(array))
         elif how is not None:
             operation = element_fold(how, array.field)
-            made.append(work.folded(array, operation))
+            arrays.append(work.folded(array, operation))
             work.guard(array, operation, how.guard)
     if step.counts:
-        made.append(work.lengths(step.counts))
+        arrays.append(work.lengths(step.counts))
     work.check()
     work.close()
-    return tuple(made), work.runs
+    return tuple(arrays), work.runs
 
 
 def rows_of_runs(key: str, value: Partition, stream: Stream, scratch: Scratch) -> tuple[Block, int]:
@@ -81,12 +81,12 @@ def rows_of_runs(key: str, value: Partition, stream: Stream, scratch: Scratch) -
     if any(len(array.field.shape) != 1 for array in block):
         raise PlanError(f"rows by the field {key!r} are made of fields with one number for each record")
     work = _runs(keys, value, stream, scratch)
-    made = [work.firsts(array) for array in keys]
+    arrays = [work.firsts(array) for array in keys]
     for array in block:
         if array not in keys:
-            made += [work.starts(f"{array.field.name}{STARTS}"), array.share()]
+            arrays += [work.starts(f"{array.field.name}{STARTS}"), array.share()]
     work.close()
-    return tuple(made), work.runs
+    return tuple(arrays), work.runs
 
 
 def _runs(keys: Sequence[HeldArray], value: Partition, stream: Stream, scratch: Scratch) -> _RunFolds:
@@ -131,23 +131,23 @@ class _RunFolds(ABC):
             return
         of = "IsNan" if guard == "nan" else "SizeOrOne" if operation.functor == "Multiply" else "Size"
         functor = "Multiply" if of == "SizeOrOne" else "Add"
-        made = self.folded(array, replace(operation, functor=functor, of=of, carried="double"),
-                           replace(array.field, dtype="<f8"))
-        found = np.zeros(made.nbytes // 8)
-        assert made.buffer is not None
-        self.work.copy_out(found, made.buffer)
-        self._guards.append((guard, found))
-        self.work.scratch.recycle(made.buffer, self.work.stream)
+        folded = self.folded(array, replace(operation, functor=functor, of=of, carried="double"),
+                             replace(array.field, dtype="<f8"))
+        values = np.zeros(folded.nbytes // 8)
+        assert folded.buffer is not None
+        self.work.copy_out(values, folded.buffer)
+        self._guards.append((guard, values))
+        self.work.scratch.recycle(folded.buffer, self.work.stream)
 
     def check(self) -> None:
         """Raise KeysRefused where a fold may not be Python's; waits for the stream if there is anything to check."""
         if not self._guards:
             return
         self.work.device.synchronize(stream=self.work.stream)
-        for guard, found in self._guards:
-            if guard == "nan" and found.any():
+        for guard, values in self._guards:
+            if guard == "nan" and values.any():
                 raise KeysRefused("values that are compared are NaN")
-            if guard == "overflow" and found.max(initial=0.0) >= _SAFE:
+            if guard == "overflow" and values.max(initial=0.0) >= _SAFE:
                 raise KeysRefused("an integer may overflow, which Python's do not")
 
     def close(self) -> None:
@@ -155,9 +155,9 @@ class _RunFolds(ABC):
         self.work.close()
 
     def _made(self, described: Field) -> tuple[HeldArray, Buffer]:
-        made = HeldArray(replace(described, shape=(self.runs, *described.shape[1:])))
-        made.buffer = target = self.work.scratch.allocate(made.nbytes, self.work.device, self.work.stream)
-        return made, target
+        array = HeldArray(replace(described, shape=(self.runs, *described.shape[1:])))
+        array.buffer = target = self.work.scratch.allocate(array.nbytes, self.work.device, self.work.stream)
+        return array, target
 
 
 class _Runs(_RunFolds):
@@ -189,31 +189,31 @@ class _Runs(_RunFolds):
         return self._work
 
     def firsts(self, array: HeldArray) -> HeldArray:
-        made, target = self._made(array.field)
+        firsts, target = self._made(array.field)
         self._work.take_rows(array, target, self.runs, self._heads)
-        return made
+        return firsts
 
     def folded(self, array: HeldArray, operation: ElementFold, described: Field | None = None) -> HeldArray:
         described = described or array.field
-        made, target = self._made(described)
+        folded, target = self._made(described)
         columns = math.prod(array.field.shape[1:]) * operation.parts
         result = _result(operation, is_as_read=described is array.field)
         threads = self.runs * columns * lanes_of(self._device)
         self._work.launch(f"fold_runs<{operation.functor}, {operation.of}, {operation.element}, {operation.carried}, "
                           f"{result}>", threads, [array.buffer, target, self._heads, np.int64(self.runs),
                                                   np.int64(columns)])
-        return made
+        return folded
 
     def lengths(self, name: str) -> HeldArray:
-        made, target = self._made(Field(name, "<i8", (0,)))
+        lengths, target = self._made(Field(name, "<i8", (0,)))
         self._work.launch("run_lengths", self.runs, [self._heads, target, np.int64(self.runs)])
-        return made
+        return lengths
 
     def starts(self, name: str) -> HeldArray:
-        made, target = self._made(Field(name, "<i8", (0, 2)))
+        starts, target = self._made(Field(name, "<i8", (0, 2)))
         self._work.launch("run_extents", self.runs, [self._heads, target, np.int64(self.runs),
                                                      np.int64(self._before)])
-        return made
+        return starts
 
 
 class _OneRun(_RunFolds):
@@ -235,7 +235,7 @@ class _OneRun(_RunFolds):
 
     def folded(self, array: HeldArray, operation: ElementFold, described: Field | None = None) -> HeldArray:
         described = described or array.field
-        made, target = self._made(described)
+        result, target = self._made(described)
         columns = math.prod(array.field.shape[1:]) * operation.parts
         lanes = lanes_of(self._device)
         folded = self.work.take(lanes * columns * accumulator_size(operation.carried))
@@ -245,18 +245,18 @@ class _OneRun(_RunFolds):
         for first in range(0, self._rows, rows):
             part = array.rows(first, min(first + rows, self._rows))
             assert part.host is not None
-            came = self.work.take(part.nbytes)
-            self._device.copy_in(came, part.host, stream=self.work.stream)
+            data = self.work.take(part.nbytes)
+            self._device.copy_in(data, part.host, stream=self.work.stream)
             self.work.launch(f"fold_part<{operation.functor}, {operation.of}, {operation.element}, "
                              f"{operation.carried}>", lanes * columns, [
-                came, folded, np.int64(part.field.shape[0]), np.int64(columns), np.int32(lanes), np.int32(not first)])
-            self.work.give(came)
+                data, folded, np.int64(part.field.shape[0]), np.int64(columns), np.int32(lanes), np.int32(not first)])
+            self.work.give(data)
         self.work.launch(f"join_lanes<{operation.functor}, {operation.carried}, "
                          f"{_result(operation, is_as_read=described is array.field)}>", columns, [
             folded, target, np.int64(self._rows), np.int64(columns), np.int32(lanes)])
         self.work.give(folded)
         self._device.synchronize(stream=self.work.stream)       # before the memory that parts came from goes
-        return made
+        return result
 
     def lengths(self, name: str) -> HeldArray:
         return HeldArray(Field(name, "<i8", (1,)), host=np.array([self._rows], "<i8").view(np.uint8))

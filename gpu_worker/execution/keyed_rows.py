@@ -61,10 +61,10 @@ class RowOrder(RadixSort):
         """Return the places at which the rows of each of ``parts`` words begin, and their number (int64); valid once
         the stream is synchronized.
         """
-        found, starts = np.zeros(parts + 1, np.int64), self.take(8 * (parts + 1))
+        first_rows, starts = np.zeros(parts + 1, np.int64), self.take(8 * (parts + 1))
         self.launch(f"run_starts<{self._c}>", parts + 1, [self.words, np.int64(self.rows), np.int64(parts), starts])
-        self.copy_out(found, starts)
-        return found
+        self.copy_out(first_rows, starts)
+        return first_rows
 
     # -- moving rows --------------------------------------------------------------------------------------------------
 

@@ -104,10 +104,10 @@ class Launches:
         failpoint("launching")
         stream = self.streams.partition_stream(value.device, value.index)
         with self.progress.launching(step.label, (value.index,), value.device):
-            made = [self._raw(value, block, launch, kernel, stream)
-                    for block, launch, kernel in zip(value.blocks, launches, kernels, strict=True)]
+            results = [self._raw(value, block, launch, kernel, stream)
+                       for block, launch, kernel in zip(value.blocks, launches, kernels, strict=True)]
         self.progress.mark(step.label, (value.index,), value.device, stream)
-        return [_after(*each) for each in made]
+        return [_after(*each) for each in results]
 
     def _raw(self, value: Partition, block: Block, launch: Launch, kernel: CompiledKernel,
              stream: Stream) -> tuple[Launch, Mapping[str, HeldArray], Mapping[str, HeldArray]]:
@@ -166,8 +166,8 @@ class Launches:
                 launch = _of_piece(self.launch_table.launch(step, variant), value, block)
                 if not launch.tile:
                     raise PlanError("a step launches on some blocks by themselves and on others together")
-                made = self._results(launch, value.device, stream) if results else {}
-                entry = Entry(value, place, {array.field.name: array for array in block}, made, launch)
+                written = self._results(launch, value.device, stream) if results else {}
+                entry = Entry(value, place, {array.field.name: array for array in block}, written, launch)
                 groups.setdefault((value.device, self.launch_table.group(step, variant)), []).append(entry)
         return [(device, entries) for (device, _), entries in groups.items()]
 
@@ -189,14 +189,14 @@ class Launches:
         if len(dealt):
             table = self.scratch.upload(np.concatenate([dealt.reshape(-1), np.array(addresses, np.int64)]), device,
                                         stream)
-            given = [self._argument(argument, device, stream) for argument in launch.arguments
-                     if not isinstance(argument, In | Out)]
+            common = [self._argument(argument, device, stream) for argument in launch.arguments
+                      if not isinstance(argument, In | Out)]
             partitions = [entry.value.index for entry in entries]
             with self.progress.launching(label, partitions, device):
-                prepared = self._prepare(launch, given, device, stream)
+                prepared = self._prepare(launch, common, device, stream)
                 workspaces = self._workspaces(launch, len(dealt) * blocks, device, stream)
                 arguments = [np.uint64(table.address), np.uint64(table.address + dealt.nbytes), *partials, *prepared,
-                             *given, *workspaces]
+                             *common, *workspaces]
                 device.launch(kernel, (len(dealt) * blocks,), launch.block, arguments, shared=launch.shared,
                               stream=stream)
             self.progress.mark(label, partitions, device, stream)
@@ -290,7 +290,7 @@ def variant_of(entry: Entry) -> int:
 
 def _after(launch: Launch, inputs: Mapping[str, HeldArray], results: Mapping[str, HeldArray]) -> Block:
     """Return a block after a launch that left these results."""
-    made = dict(results)
+    after = dict(results)
     if launch.merge:
-        made = {name: made.pop(name) if name in made else array.share() for name, array in inputs.items()} | made
-    return tuple(made.values())
+        after = {name: after.pop(name) if name in after else array.share() for name, array in inputs.items()} | after
+    return tuple(after.values())

@@ -95,19 +95,19 @@ def joined_by_all(world: JoinedWorld, result: FoldResult | None, operators: Sequ
     for share in shares:
         if share.refused:
             raise KeysRefused(share.refused)
-    given = [rank for rank, share in enumerate(shares) if share.count]
-    if not given:
+    ranks = [rank for rank, share in enumerate(shares) if share.count]
+    if not ranks:
         return None
-    first = shares[given[0]]
-    if any([each.kind for each in shares[rank].fields] != [each.kind for each in first.fields] for rank in given):
+    first = shares[ranks[0]]
+    if any([each.kind for each in shares[rank].fields] != [each.kind for each in first.fields] for rank in ranks):
         raise KeysRefused("partitions whose records differ in shape or dtype cannot be folded on the device")
     arrays = []
     for place, described in enumerate(first.fields):
-        values = _joined(world, given, None if result is None else result.fields[place].values,
+        values = _joined(world, ranks, None if result is None else result.fields[place].values,
                          np.dtype(described.dtype), described.shape, described.operator)
         arrays.append(FoldedArray(Field(described.name, described.dtype, described.shape), values,
-                                  *_guarded([shares[rank].fields[place] for rank in given])))
-    counts = None if first.groups < 0 else _joined(world, given, None if result is None else result.counts,
+                                  *_guarded([shares[rank].fields[place] for rank in ranks])))
+    counts = None if first.groups < 0 else _joined(world, ranks, None if result is None else result.counts,
                                                    np.dtype(np.int64), (first.groups,), "add")
     return FoldResult(sum(share.count for share in shares), tuple(arrays), counts)
 
@@ -116,17 +116,17 @@ def _joined(world: JoinedWorld, given: Sequence[int], own: np.ndarray | None, dt
             shape: tuple[int, ...], operator: str) -> np.ndarray:
     """Return one array of all nodes that have records."""
     ufunc = getattr(np, operator_of(operator).ufunc)
-    found = np.empty(math.prod(shape), dtype)
+    joined = np.empty(math.prod(shape), dtype)
     flat = None if own is None else np.ascontiguousarray(own, dtype).reshape(-1)
     items = max(_PIECE_BYTES // (world.size * dtype.itemsize), 1)
-    for first in range(0, len(found), items):
-        piece = found[first:first + items]
-        said = world.gather(b"" if flat is None else flat[first:first + items].tobytes())
-        if any(len(said[rank]) != piece.nbytes for rank in given):
+    for first in range(0, len(joined), items):
+        piece = joined[first:first + items]
+        gathered = world.gather(b"" if flat is None else flat[first:first + items].tobytes())
+        if any(len(gathered[rank]) != piece.nbytes for rank in given):
             raise WorldLost("another node said something else than what it folded")
         with np.errstate(all="ignore"):
-            piece[:] = functools.reduce(ufunc, [np.frombuffer(said[rank], dtype) for rank in given])
-    return found.reshape(shape)
+            piece[:] = functools.reduce(ufunc, [np.frombuffer(gathered[rank], dtype) for rank in given])
+    return joined.reshape(shape)
 
 
 def _guarded(parts: Sequence[_Described]) -> tuple[float, bool]:

@@ -70,24 +70,24 @@ class PayloadCopies:
 
         None where there is no result to be copied.
         """
-        found = self.result
-        if found is None:
+        result = self.result
+        if result is None:
             return None
-        place = found.host
+        place = result.host
         if payload is not None and 0 <= offset <= payload.size - place.nbytes:
             place = payload.view(offset, place.nbytes)
-        found.buffer.device.copy_out(place, found.buffer, stream=found.stream)
+        result.buffer.device.copy_out(place, result.buffer, stream=result.stream)
         return place
 
     def placed(self, place: np.ndarray | None) -> int:
         """Return the number of result bytes that lie in the payload, once the copy is made; the slices that the host
         reads are copied to ``host``.
         """
-        found = self.result
-        if found is None or place is None or place is found.host:
+        result = self.result
+        if result is None or place is None or place is result.host:
             return 0
-        for part in found.looked_at:
-            found.host[part] = place[part]
+        for part in result.looked_at:
+            result.host[part] = place[part]
         return place.nbytes
 
 

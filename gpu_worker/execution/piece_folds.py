@@ -35,11 +35,11 @@ class PieceFolder(Folder):
         """
         assert self.of_partition is not None
         columns = math.prod(array.field.shape[1:]) * operation.parts
-        left = self._folded_chunks(array, operation, columns, chunk)
+        accumulators = self._folded_chunks(array, operation, columns, chunk)
         if not self.of_partition.is_last:
             return np.empty((0, 1))
         chunks = -(-self.of_partition.whole // chunk)
-        return self.out(self._fold_chunks(left, chunks, columns, operation), columns, operation)
+        return self.out(self._fold_chunks(accumulators, chunks, columns, operation), columns, operation)
 
     def axis(self, array: HeldArray, target: Buffer, operation: ElementFold, axis: int) -> None:
         """Fold a piece of an array along its first axis; ``target`` has the result once the piece is the last."""
@@ -47,27 +47,27 @@ class PieceFolder(Folder):
         piece, elements = self.of_partition, math.prod(array.field.shape[1:]) * operation.parts
         chunk = chunk_inside(piece.whole)
         if chunk:
-            left = self._folded_chunks(array, operation, elements, chunk)
+            accumulators = self._folded_chunks(array, operation, elements, chunk)
             if piece.is_last:
-                left = self._fold_chunks(left, -(-piece.whole // chunk), elements, operation)
+                accumulators = self._fold_chunks(accumulators, -(-piece.whole // chunk), elements, operation)
         else:
-            left, rows = self._next(elements, operation.carried), array.field.shape[0]
+            accumulators, rows = self._next(elements, operation.carried), array.field.shape[0]
             row = array.nbytes // rows
             for number in range(rows):
-                self._fold_into(array.on_device.part(number * row, row), left, elements, operation,
+                self._fold_into(array.on_device.part(number * row, row), accumulators, elements, operation,
                                 starts=piece.first + number == 0)
         if piece.is_last:
-            self._write_result(left, target, elements, operation)
+            self._write_result(accumulators, target, elements, operation)
 
     def _folded_chunks(self, array: HeldArray, operation: ElementFold, columns: int, chunk: int) -> Buffer:
         """Fold the chunks of a piece, and return what those of all pieces left so far."""
         assert self.of_partition is not None
         chunks = -(-self.of_partition.whole // chunk)
-        left = self._next(chunks * columns, operation.carried)
-        offset = self.of_partition.first // chunk * (left.nbytes // chunks)
-        self._launch_rows(array.on_device, left.part(offset, left.nbytes - offset), operation,
+        accumulators = self._next(chunks * columns, operation.carried)
+        offset = self.of_partition.first // chunk * (accumulators.nbytes // chunks)
+        self._launch_rows(array.on_device, accumulators.part(offset, accumulators.nbytes - offset), operation,
                           (array.field.shape[0], columns, chunk))
-        return left
+        return accumulators
 
     def _next(self, elements: int, carried: str) -> Buffer:
         """Return the accumulators of the next fold of a piece, which are those of the pieces before."""

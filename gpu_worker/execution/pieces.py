@@ -114,13 +114,13 @@ class PartitionPieces:
             for value in values:
                 del context.values.used[id(value)]
             assert step is not None
-            made = joined(values, _anywhere)
-            results.fetched.append(context.use(first_records(step, made)))
+            whole = joined(values, _anywhere)
+            results.fetched.append(context.use(first_records(step, whole)))
         pending = _runs(results.pending)
         results.pending = []
         for keep, values in pending:
-            made = values[0] if values[0].piece is None else joined(values, partial(self._kept, keep))
-            results.pending.append((keep, made))
+            whole = values[0] if values[0].piece is None else joined(values, partial(self._kept, keep))
+            results.pending.append((keep, whole))
 
     def _kept(self, keep: KeepStep, nbytes: int, fill: Fill) -> np.ndarray:
         """Return memory for what a plan keeps of a partition."""
@@ -139,10 +139,10 @@ def _anywhere(nbytes: int, fill: Fill) -> np.ndarray:
 
 def _runs(values: Sequence[tuple[_Step, Partition]]) -> list[tuple[_Step, list[Partition]]]:
     """Return the partitions of each step and number, in the order in which the first of each came."""
-    found: dict[tuple[_Step, int], tuple[_Step, list[Partition]]] = {}
+    runs: dict[tuple[_Step, int], tuple[_Step, list[Partition]]] = {}
     for step, value in values:
-        found.setdefault((step, value.index), (step, []))[1].append(value)
-    return list(found.values())
+        runs.setdefault((step, value.index), (step, []))[1].append(value)
+    return list(runs.values())
 
 
 def _bounds(cuts: Cuts, whole: int, most: int) -> list[int]:
@@ -162,5 +162,5 @@ def _common(left: Cuts, right: Cuts) -> Cuts:
             return ()
         return range(0, min(left.stop, right.stop), math.lcm(left.step, right.step))
     few, many = (right, left) if isinstance(left, range) else (left, right)
-    known = many if isinstance(many, range) else set(many)
-    return [each for each in few if each in known]
+    cuts = many if isinstance(many, range) else set(many)
+    return [each for each in few if each in cuts]

@@ -112,10 +112,10 @@ class DecodedPlans:
             If it cannot be run.
         """
         with self._lock:
-            known = self._known.get(key)
-            if known is not None:
+            decoded = self._known.get(key)
+            if decoded is not None:
                 self._known.move_to_end(key)
-                return known
+                return decoded
         if not encoded:
             raise PlanUnknown("the plan is not known here, and has to be sent along")
         if digest(encoded) != key:
@@ -126,8 +126,8 @@ class DecodedPlans:
             with self._lock:
                 prepared = self._known.setdefault(key, prepared)
                 gone = [self._known.popitem(last=False)[1]] if len(self._known) > KEPT_PLANS else []
-            for each in gone:
-                self._close_all(each.recordings.clear())
+            for plan in gone:
+                self._close_all(plan.recordings.clear())
             if gone:
                 self._forget_readers()
         return prepared
@@ -152,12 +152,12 @@ class DecodedPlans:
             busy = {buffer_set for each in self._loops.values() if each.in_use(names)
                     for buffer_set in each.buffer_sets}
             over = [each for each in self._loops.values() if not each.in_use(names) and not each.reads(busy)]
-            for each in over:
-                del self._loops[id(each)]
+            for plan in over:
+                del self._loops[id(plan)]
         for recordings, version in reading:
             self._close_all(recordings.drop(version))
-        for each in over:
-            self._close_all(each.clear())
+        for plan in over:
+            self._close_all(plan.clear())
 
     @property
     def may_rest(self) -> bool:
@@ -175,10 +175,10 @@ class DecodedPlans:
         """
         with self._lock:
             over = [each for each in self._loops.values() if time.monotonic() - each.used > seconds]
-            for each in over:
-                del self._loops[id(each)]
-        for each in over:
-            self._close_all(each.clear())
+            for recordings in over:
+                del self._loops[id(recordings)]
+        for recordings in over:
+            self._close_all(recordings.clear())
         self._rest_actions(seconds)
 
     def tidy(self, seconds: float) -> None:
@@ -192,10 +192,10 @@ class DecodedPlans:
         gone: list[Recording] = []
         with self._lock:
             self._counted = now = time.monotonic()
-            found = [(recording, plan.recordings) for plan in self._known.values()
-                     for recording in plan.recordings.of_actions]
-            self._held = sum([recording.nbytes for recording, _ in found])
-            for recording, recordings in sorted(found, key=lambda each: each[0].used):
+            idle = [(recording, plan.recordings) for plan in self._known.values()
+                    for recording in plan.recordings.of_actions]
+            self._held = sum([recording.nbytes for recording, _ in idle])
+            for recording, recordings in sorted(idle, key=lambda each: each[0].used):
                 if self._held <= RESTING_BYTES or now - recording.used <= seconds:
                     break
                 if not recording.lock.locked():
@@ -231,5 +231,5 @@ class DecodedPlans:
 
 def _is_one_loop(steps: Sequence[StepHandler[Any]]) -> bool:
     """Return whether a plan that starts from what is held consists of a loop whose result is kept."""
-    _, *rest = [step for step in steps if not step.only_moves]
-    return len(rest) > 1 and rest[0].is_loop and all(step.keeps for step in rest[1:])
+    _, *following = [step for step in steps if not step.only_moves]
+    return len(following) > 1 and following[0].is_loop and all(step.keeps for step in following[1:])

@@ -69,10 +69,10 @@ def check_over(over: str, *, done: str) -> None:
 
 def check_folds(fields: Sequence[FieldFold]) -> None:
     """Raise PlanError where a fold of a field has a guard or a dtype that is none."""
-    for each in fields:
-        require(each.guard in ("", "overflow", "nan"), f"no fold is guarded for {each.guard[:40]!r}")
-        if each.result:
-            dtype_of(each.result)
+    for fold in fields:
+        require(fold.guard in ("", "overflow", "nan"), f"no fold is guarded for {fold.guard[:40]!r}")
+        if fold.result:
+            dtype_of(fold.result)
 
 
 def check_groups(groups: int) -> None:

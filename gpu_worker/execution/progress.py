@@ -76,9 +76,9 @@ class Progress:
         for stream, number, partitions, label, device in self.marks:
             if number > stream.passed:
                 waiting.setdefault(stream, (partitions, label, device))
-        found = list(waiting.values())
-        partitions = [each for among, _, _ in found for each in among]
-        return self._place({label for _, label, _ in found}, partitions, {device for _, _, device in found})
+        marks = list(waiting.values())
+        partitions = [each for among, _, _ in marks for each in among]
+        return self._place({label for _, label, _ in marks}, partitions, {device for _, _, device in marks})
 
     def everything(self) -> Place:
         """Return the place of all launches so far."""

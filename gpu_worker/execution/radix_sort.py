@@ -45,10 +45,10 @@ def key_type(dtype: np.dtype) -> str:
     PlanError
         If there are no kernels for such keys.
     """
-    found = KEYS.get(f"{dtype.kind}{dtype.itemsize}")
-    if found is None:
+    name = KEYS.get(f"{dtype.kind}{dtype.itemsize}")
+    if name is None:
         raise PlanError(f"keys on the device are integers of 8 to 64 bits, float32 or float64, and not {dtype}")
-    return found
+    return name
 
 
 class RowKernels:
@@ -231,11 +231,11 @@ class RadixSort(RowKernels):
 
     def _different(self) -> int:
         """Return the bits in which words of one run differ; waits for the stream."""
-        bits, found = self.zeroed(8), np.zeros(1, np.uint64)
+        bits, result = self.zeroed(8), np.zeros(1, np.uint64)
         self._launch_tiles(f"different_bits<{self._c}>", self._runs, [self.words, bits])
-        self.copy_out(found, bits)
+        self.copy_out(result, bits)
         self.device.synchronize(stream=self.stream)
-        return int(found[0])
+        return int(result[0])
 
     def _round(self, shift: int, *, keeps_words: bool) -> None:
         runs, rows = self._runs, self.rows

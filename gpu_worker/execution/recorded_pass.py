@@ -141,8 +141,8 @@ class GhostTags:
 
     def hold(self) -> bool:
         """Return whether ghost cells are filled as they were."""
-        for known in (self.read, self.before):
-            for buffer, ghosts in known.items():
+        for tags in (self.read, self.before):
+            for buffer, ghosts in tags.items():
                 if buffer.ghosts != ghosts:
                     return False
         return True

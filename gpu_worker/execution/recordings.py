@@ -63,18 +63,19 @@ class Recordings:
         version = names.version(request.vrdds[source])
         with self.lock:
             alike = [(number, each) for number, each in self._known.items() if each.version == version]
-        for number, found in alike:
-            if found.lock.acquire(blocking=False):
+        for number, recording in alike:
+            if recording.lock.acquire(blocking=False):
                 is_fit = False
                 try:
-                    is_fit = found.is_complete and found.is_of(world, agreed) and found.fits(request, arguments, names)
+                    is_fit = (recording.is_complete and recording.is_of(world, agreed)
+                              and recording.fits(request, arguments, names))
                 finally:
                     if not is_fit:
-                        found.lock.release()
+                        recording.lock.release()
                 if is_fit:
                     self._used(number)
-                    found.used = self.used
-                    return found
+                    recording.used = self.used
+                    return recording
         return None
 
     def _used(self, number: int) -> None:
@@ -130,8 +131,8 @@ class Recordings:
         caller.
         """
         with self.lock:
-            found = next((each.workspace for each in self._known.values() if each.workspace), {})
-            return {place: buffer.share() for place, buffer in found.items()}
+            workspace = next((each.workspace for each in self._known.values() if each.workspace), {})
+            return {place: buffer.share() for place, buffer in workspace.items()}
 
     def in_same_buffers(self, binding: BoundBuffers) -> BoundBuffers:
         """Return a recording's result in the same buffers as the given one, if there is one; else the given one."""

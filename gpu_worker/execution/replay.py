@@ -148,16 +148,16 @@ class Recording:
         ``allocated`` are the buffers that it worked in, by the number of the allocation that gave each last. ``alike``
         gives the binding that lies where another one does, if there is one.
         """
-        found = {array.buffer for partitions in kept.values() for partition in partitions
-                 for array in partition.arrays if array.buffer is not None}
-        fresh = {place: buffer for place, buffer in allocated.items() if buffer in found and buffer.nbytes}
+        buffers = {array.buffer for partitions in kept.values() for partition in partitions
+                   for array in partition.arrays if array.buffer is not None}
+        fresh = {place: buffer for place, buffer in allocated.items() if buffer in buffers and buffer.nbytes}
         if not self.buffer_sets:
             self.buffer_sets.append(BufferSet(fresh))
             self.buffer_sets[0].hold()
-        self.has_kept_lent = any(buffer in found for buffer in self._memory.lent.values())
+        self.has_kept_lent = any(buffer in buffers for buffer in self._memory.lent.values())
         self.refused |= fresh != self.buffer_sets[0].buffers
         self._memory.workspace = {place: buffer.share() for place, buffer in allocated.items()
-                                  if buffer not in found and buffer.nbytes}
+                                  if buffer not in buffers and buffer.nbytes}
         for (slot, name), partitions in kept.items():
             self.bindings[slot] = self._binding(name, partitions, alike)
 
@@ -166,10 +166,10 @@ class Recording:
         """
         binding = BoundBuffers(name, partitions, (*self.buffer_sets, *(self.source.buffer_sets if self.source else ())))
         binding.hold()
-        known = alike(binding)
-        known.hold()
+        earlier = alike(binding)
+        earlier.hold()
         binding.drop()
-        return known
+        return earlier
 
     def _set_buffers(self) -> list[Buffer]:
         """Return the buffers of the buffer sets."""
@@ -234,9 +234,9 @@ class Recording:
         vrdd = request.vrdds[self.origin.slot]
         if not names.borrow({vrdd: self.version}):
             return False
-        taken = [buffer_set for buffer_set in self.buffer_sets if buffer_set.take()]
-        if len(taken) < len(self.buffer_sets):
-            for buffer_set in taken:
+        reserved = [buffer_set for buffer_set in self.buffer_sets if buffer_set.take()]
+        if len(reserved) < len(self.buffer_sets):
+            for buffer_set in reserved:
                 buffer_set.give()
             names.give_back((vrdd,))
             return False

@@ -69,14 +69,14 @@ class RowKeys(RowKernels):
         """
         chosen = np.linspace(0, self._whole - 1, min(most, self._whole)).astype(np.int64) - self._first
         chosen = chosen[(chosen >= 0) & (chosen < self.rows)].astype(np.uint32)
-        places, found = self.written(chosen), []
+        places, samples = self.written(chosen), []
         for array in self.arrays:
-            found.append(np.zeros(len(chosen), array.field.dtype))
+            samples.append(np.zeros(len(chosen), array.field.dtype))
             if len(chosen):
-                taken = self.take(found[-1].nbytes)
-                self.take_places(array, taken, len(chosen), places)
-                self.copy_out(found[-1], taken)
-        return found
+                buffer = self.take(samples[-1].nbytes)
+                self.take_places(array, buffer, len(chosen), places)
+                self.copy_out(samples[-1], buffer)
+        return samples
 
     def numbers(self, parts: int, how: str, bounds: np.ndarray | None) -> HeldArray:
         """Return the partition of each row, of ``parts``, as keys of it (uint32), by tuples: by their hash, or by their

@@ -29,7 +29,7 @@ def arrays_of_rows(described: Field, counts: Sequence[int], device: Device, stre
     places = np.cumsum([0, *[-(-each.nbytes // _ALIGNED) * _ALIGNED for each in held]]).tolist()
     if held:
         whole = scratch.allocate(places[-1], device, stream)
-        for each, place in zip(held, places[:-1], strict=True):
-            each.buffer = CountedPart(whole, place, each.nbytes)
+        for array, place in zip(held, places[:-1], strict=True):
+            array.buffer = CountedPart(whole, place, array.nbytes)
         whole.close()
     return held

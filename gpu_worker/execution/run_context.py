@@ -207,14 +207,14 @@ class RunContext:
     def each(self, step: LabelledStep, items: Sequence[_Item],
              function: Callable[[_Item], _Result]) -> list[_Result]:
         """Apply a step's function to partitions one by one; errors are located at the partition."""
-        made = []
+        results = []
         for item in items:
             try:
-                made.append(function(item))
+                results.append(function(item))
             except VisparkError as error:
                 index, device = (item.partition, "") if isinstance(item, Input) else (item.index, item.device.name)
                 raise self._located(error, step, partition=index, device=device) from error.__cause__
-        return made
+        return results
 
     def run_together(self, step: LabelledStep, values: Sequence[Partition],
                      function: Callable[[Sequence[Partition]], _Result]) -> _Result:

@@ -28,10 +28,10 @@ _SMALLEST = 1e-300
 
 def generator(seed: int, partition: int) -> random.Random:
     """Return the generator of a partition, as PySpark has it before the first record."""
-    found = random.Random(seed ^ partition)
+    draws = random.Random(seed ^ partition)
     for _ in range(_DISCARDED):
-        found.randint(0, 1)
-    return found
+        draws.randint(0, 1)
+    return draws
 
 
 def drawn_between(draws: random.Random, rows: int, lower: float, upper: float) -> np.ndarray:
@@ -43,12 +43,12 @@ def drawn_between(draws: random.Random, rows: int, lower: float, upper: float) -
     [5]
     """
     numbers = _uniform(draws)
-    found = []
+    places = []
     for first in range(0, rows, _ROWS):
-        each = numbers.random_sample(min(_ROWS, rows - first))
-        chosen = np.flatnonzero((each >= lower) & (each < upper))
-        found.append((chosen + first).astype(np.uint32))
-    return np.concatenate(found) if found else np.empty(0, np.uint32)
+        drawn = numbers.random_sample(min(_ROWS, rows - first))
+        chosen = np.flatnonzero((drawn >= lower) & (drawn < upper))
+        places.append((chosen + first).astype(np.uint32))
+    return np.concatenate(places) if places else np.empty(0, np.uint32)
 
 
 def drawn_with_replacement(draws: random.Random, rows: int, mean: float) -> np.ndarray:
@@ -83,21 +83,21 @@ def _counts(draws: random.Random, rows: int, limit: float, steps: Callable[[np.n
 
     ``exact`` counts the same as PySpark does, of numbers from a row's first one on.
     """
-    numbers, u, found, done = _uniform(draws), np.empty(0), list[np.ndarray](), 0
+    numbers, u, counts, done = _uniform(draws), np.empty(0), list[np.ndarray](), 0
     while done < rows:
         u = np.concatenate([u, numbers.random_sample(_DRAWS)])
         sums = np.append(0, np.cumsum(steps(u)))
-        wanted = sums[:-1] + limit
-        ends = np.searchsorted(sums, wanted)
-        near = np.abs(sums[np.minimum(ends, len(u))] - wanted) < _MARGIN
-        near |= np.abs(sums[ends - 1] - wanted) < _MARGIN
+        targets = sums[:-1] + limit
+        ends = np.searchsorted(sums, targets)
+        near = np.abs(sums[np.minimum(ends, len(u))] - targets) < _MARGIN
+        near |= np.abs(sums[ends - 1] - targets) < _MARGIN
         for place in np.flatnonzero(near & (ends < len(u))):
             ends[place] = place + exact(u[place:]) + 1
         starts = _chain(ends, len(u))[:rows - done + 1]
-        found.append(np.diff(starts) - 1)
+        counts.append(np.diff(starts) - 1)
         done += len(starts) - 1
         u = u[starts[-1]:]
-    return np.concatenate(found) if found else np.empty(0, np.int64)
+    return np.concatenate(counts) if counts else np.empty(0, np.int64)
 
 
 def _chain(ends: np.ndarray, size: int) -> np.ndarray:

@@ -49,8 +49,8 @@ class Scratch:
 
     def allocate(self, nbytes: int, device: Device, stream: Stream) -> Buffer:
         """Return a buffer for work on a stream."""
-        given = self._recording.given(len(self._gave), nbytes, device) if self._recording else None
-        buffer = given or self._allocate(nbytes, device, stream)
+        recorded = self._recording.given(len(self._gave), nbytes, device) if self._recording else None
+        buffer = recorded or self._allocate(nbytes, device, stream)
         self._gave.append(buffer)
         return buffer
 

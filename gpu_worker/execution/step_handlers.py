@@ -259,6 +259,6 @@ def handler_of(step: Step) -> StepHandler[Any]:
     """
     handler = _HANDLERS.get(type(step))
     if handler is None:
-        known = ", ".join(sorted(each.__name__.removesuffix("Step") for each in _HANDLERS))
-        raise PlanError(f"this worker runs no step {type(step).__name__.removesuffix('Step')}; it runs {known}")
+        names = ", ".join(sorted(each.__name__.removesuffix("Step") for each in _HANDLERS))
+        raise PlanError(f"this worker runs no step {type(step).__name__.removesuffix('Step')}; it runs {names}")
     return handler(step)

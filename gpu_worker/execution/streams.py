@@ -98,11 +98,11 @@ class StreamPool:
                     self._at[address] = self._new(devices[number % len(devices)])
 
     def _new(self, device: Device) -> Device:
-        known = next((each for each in self.devices if each.name == device.name), None)
-        if known is not None:       # by another of its names, or it is what stands for all addresses
-            if known is not device:
+        opened = next((each for each in self.devices if each.name == device.name), None)
+        if opened is not None:       # by another of its names, or it is what stands for all addresses
+            if opened is not device:
                 device.close()
-            return known
+            return opened
         self.devices = (*self.devices, device)
         return device
 
@@ -111,8 +111,8 @@ class StreamPool:
         with self._opening:
             if self._substitutes:
                 return list(self._substitutes) if addresses else []
-            kept = {device.name for address, device in self._at.items() if address in addresses}
-            return [device for device in self.devices if self._at and device.name not in kept]
+            assigned = {device.name for address, device in self._at.items() if address in addresses}
+            return [device for device in self.devices if self._at and device.name not in assigned]
 
     def _assigned(self, addresses: Sequence[str]) -> Sequence[Device]:
         missing = [address for address in addresses if address not in self._at]
@@ -351,11 +351,11 @@ class Streams:
 
     def keep(self) -> list[tuple[Device, Stream]]:
         """Return the used streams, which the caller owns from then on."""
-        taken = [(device, stream) for (device, _), stream in self._taken.items()]
+        streams = [(device, stream) for (device, _), stream in self._taken.items()]
         self._taken.clear()
-        for _, stream in taken:
+        for _, stream in streams:
             stream.tape, stream.clock = None, UNTIMED
-        return taken
+        return streams
 
     @contextmanager
     def pinned(self, payload: Data | None) -> Iterator[None]:

@@ -75,13 +75,13 @@ def joined(pieces: Sequence[Partition], keep: Callable[[int, Fill], np.ndarray])
     memory = keep(offsets[-1], fill)
     arrays = iter([HeldArray(field, host=memory[start:start + field_bytes(field)])
                    for field, start in zip(fields, offsets, strict=False)])
-    made = replace(first, blocks=[tuple([next(arrays) for _ in block]) for block in blocks[:1 if of_rows else None]],
-                   keys=None if first.keys is None else first.keys.copy(), piece=None, count=count,
-                   layout=described.layout, positions=first.positions if of_rows else
-                   [position for piece in pieces for position in piece.positions])
+    whole = replace(first, blocks=[tuple([next(arrays) for _ in block]) for block in blocks[:1 if of_rows else None]],
+                    keys=None if first.keys is None else first.keys.copy(), piece=None, count=count,
+                    layout=described.layout, positions=first.positions if of_rows else
+                    [position for piece in pieces for position in piece.positions])
     for piece in pieces:
         piece.close()
-    return made
+    return whole
 
 
 def _together(arrays: Sequence[HeldArray]) -> Field:
@@ -110,8 +110,8 @@ def copied_to_device(value: Partition, stream: Stream) -> Partition:
         for buffer in buffers:
             buffer.close()
         raise
-    left = iter(buffers)
-    return _holding(value, [tuple([HeldArray(array.field, buffer=next(left)) for array in block])
+    remaining = iter(buffers)
+    return _holding(value, [tuple([HeldArray(array.field, buffer=next(remaining)) for array in block])
                             for block in value.blocks], value.tier)
 
 

@@ -51,9 +51,9 @@ class Stopwatch:
         total, compiled = time.monotonic() - self._started, self.compiled
         if not profiled:
             return Times(total, compiled)
-        rest = max(0.0, total - compiled - sum(self._spent.values()))
-        found = Times(total, compiled, **self._spent, scheduling=rest)
-        return replace(found, copy_in=found.copy_in + copied_before)
+        scheduling = max(0.0, total - compiled - sum(self._spent.values()))
+        times = Times(total, compiled, **self._spent, scheduling=scheduling)
+        return replace(times, copy_in=times.copy_in + copied_before)
 
     def _compiling(self) -> float:
         return sum([device.counts.compiling for device in self._streams.devices])

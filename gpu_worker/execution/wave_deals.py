@@ -68,9 +68,9 @@ def largest_work(launch: Launch, inputs: Mapping[str, Field], device: Device) ->
     if not (launch.partials and device.work_bytes):
         return 0
     ports = {argument.field for argument in launch.arguments if isinstance(argument, In)} & inputs.keys()
-    each = sum(field_bytes(inputs[name]) // max(inputs[name].shape[0], 1) for name in ports if inputs[name].shape)
-    left = sum(accumulator_bytes(partial) for partial in launch.partials)
-    return max(1, max(device.work_bytes, _READ_FOR_LEFT * left) // max(each, 1))
+    row_nbytes = sum(field_bytes(inputs[name]) // max(inputs[name].shape[0], 1) for name in ports if inputs[name].shape)
+    partial_nbytes = sum(accumulator_bytes(partial) for partial in launch.partials)
+    return max(1, max(device.work_bytes, _READ_FOR_LEFT * partial_nbytes) // max(row_nbytes, 1))
 
 
 @dataclass
@@ -172,7 +172,7 @@ class WaveDeals:
         key = id(step), device, number
         if key not in self._groups:
             counted = not self._launch_table.is_by_block(step)
-            found: dict[tuple[int, int], int] = {}
+            rows: dict[tuple[int, int], int] = {}
             largest = 0
             for index, count, of, variants in self._values:
                 if of is device and (count or not counted):
@@ -180,9 +180,9 @@ class WaveDeals:
                         if self._launch_table.group(step, variant) == number:
                             launch = self._launch_table.launch(step, variant)
                             fields = {each.name: each for each in self._fields_before(step, variant)}
-                            found[index, place] = rows_of(launch, fields)
+                            rows[index, place] = rows_of(launch, fields)
                             largest = largest or largest_work(launch, fields, device)
-            self._groups[key] = _Group({block: place for place, block in enumerate(found)}, tuple(found.values()),
+            self._groups[key] = _Group({block: place for place, block in enumerate(rows)}, tuple(rows.values()),
                                        largest)
         return self._groups[key]
 
@@ -200,10 +200,10 @@ def works_in(runs: Runs) -> int:
 
 def _runs(bounds: Iterable[tuple[int, int]]) -> Runs:
     """Return ascending runs, of which those that touch are one, and empty ones none."""
-    found: Runs = []
+    runs: Runs = []
     for first, behind in bounds:
-        if found and found[-1][1] == first:
-            found[-1] = found[-1][0], behind
+        if runs and runs[-1][1] == first:
+            runs[-1] = runs[-1][0], behind
         elif first < behind:
-            found.append((first, behind))
-    return found
+            runs.append((first, behind))
+    return runs

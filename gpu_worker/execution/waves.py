@@ -107,8 +107,8 @@ def run_in_waves(plan: DecodedPlan, context: RunContext, size: WaveSize, start: 
         exchange = step.in_passes(context, values)
         if exchange is not None:
             before: Steps = steps[:place + 1]
-            for each in exchange.passes():
-                Waves(plan, before, context, size).run(values or start(), partial(_before, work, each))
+            for one_pass in exchange.passes():
+                Waves(plan, before, context, size).run(values or start(), partial(_before, work, one_pass))
                 before = [step for step in before if not step.keeps]    # what the first pass kept
             steps = steps[place + 1:]
             values = _in_ranges(plan, context, size, work, steps, exchange.made())
@@ -123,21 +123,21 @@ def _in_ranges(plan: DecodedPlan, context: RunContext, size: WaveSize, work: Wor
     """
     if not steps or not all(step.by_ranges for step in steps):
         return values
-    found = []
+    results = []
     for value in values:
         memory = value.device.memory()
         step = steps[0].ranging(value, (memory.total - memory.used) // (_IN_TURNS if size.ahead else 2 * _IN_TURNS))
         exchange = None if step is None else step.in_passes(context, [value])
         if step is None or exchange is None:
-            found.append(value)
+            results.append(value)
             continue
-        for each in exchange.passes():
-            Waves(plan, [step], context, size).run([context.use(value.share())], partial(_before, work, each))
+        for one_pass in exchange.passes():
+            Waves(plan, [step], context, size).run([context.use(value.share())], partial(_before, work, one_pass))
         failpoint("wave-ranges")
-        found += exchange.made()
+        results += exchange.made()
         del context.values.used[id(value)]
         value.close()
-    return found
+    return results
 
 
 def _run_by_planes(grid: GridShape, context: RunContext, size: WaveSize, steps: Steps,
@@ -171,9 +171,9 @@ def _in_host_memory(context: RunContext, values: list[Partition]) -> list[Partit
 def _before(work: Work, then: Callable[[list[Partition]], None], steps: Steps,
             values: list[Partition]) -> list[Partition]:
     """Pass values through all steps but the last, in whose place ``then`` takes them."""
-    made = work(steps[:-1], values)
-    if made:        # of pieces that are folded there is nothing before the last one
-        then(made)
+    inputs = work(steps[:-1], values)
+    if inputs:        # of pieces that are folded there is nothing before the last one
+        then(inputs)
     return []
 
 
@@ -288,14 +288,14 @@ class Waves:
         """Return values with all their arrays on their devices once those copies are done that begin here, beside the
         work of the wave before.
         """
-        context, found = self._context, []
+        context, brought = self._context, []
         for value in values:
             missing = [array for array in value.arrays if array.buffer is None]
             if missing and not value.is_of_one_key and any(step.on_device for step in self._steps):
                 failpoint("copying-in")
                 value = self._copied(value, missing)
-            found.append(context.use(value))
-        return found
+            brought.append(context.use(value))
+        return brought
 
     def _copied(self, value: Partition, missing: Sequence[HeldArray]) -> Partition:
         context, device, copies = self._context, value.device, {}
@@ -319,17 +319,17 @@ class Waves:
         for value in fetched:
             copies.append(context.use(context.copied_out(value)))
         partials = [each for each in context.results.partials if not each.is_out]
-        for left in partials:
-            left.copy_out()
+        for partial_fold in partials:
+            partial_fold.copy_out()
         for device in self._streams.devices:
             device.synchronize(stream=self._streams.main(device))
-        for left in partials:
-            left.close()
+        for partial_fold in partials:
+            partial_fold.close()
         context.results.fetched[self._done:] = copies
         self._done = len(context.results.fetched)
-        kept = {id(value) for value in copies} | others
+        kept_ids = {id(value) for value in copies} | others
         for key, value in list(context.values.used.items()):
-            if key not in kept:
+            if key not in kept_ids:
                 del context.values.used[key]
                 value.close()
         context.scratch.close()
@@ -354,6 +354,6 @@ def least_free(values: Sequence[Partition]) -> tuple[int, int]:
     missing: dict[Device, int] = {}
     for value in values:
         missing[value.device] = missing.get(value.device, 0) + missing_bytes(value)
-    found = [(nbytes, device.memory()) for device, nbytes in missing.items()]
-    return min([(nbytes, memory.total - memory.used) for nbytes, memory in found],
+    memories = [(nbytes, device.memory()) for device, nbytes in missing.items()]
+    return min([(nbytes, memory.total - memory.used) for nbytes, memory in memories],
                key=lambda each: each[1] - each[0], default=(0, 0))

@@ -34,21 +34,21 @@ class PartialAccumulators:
 def fold_of_works(step: MapFoldStep, launch: Launch, left: Sequence[PartialAccumulators], folder: Folder, index: int,
                   count: int) -> PartitionFold:
     """Return the partial result of a launch's ``partials``, joined; valid once they are copied out."""
-    found = PartitionFold(index, count, [], folder)
+    fold = PartitionFold(index, count, [], folder)
     named = {(each.field, each.guard): (each, one) for each, one in zip(launch.partials, left, strict=True)}
     for described in launch.outputs:
-        each, one = named[described.name, ""]
+        accumulators, one = named[described.name, ""]
         guard = next((guard for name, guard in named if name == described.name and guard), "")
-        how = FieldFold(described.name, each.operator, guard)
+        how = FieldFold(described.name, accumulators.operator, guard)
         values = one.values.reshape(described.shape) if one.is_result else one.values
-        found.parts.append(FieldTotal(how, described, values, named[described.name, guard][1].values if guard else None,
-                                      one.offset if one.is_result else -1, each.accumulator))
+        fold.parts.append(FieldTotal(how, described, values, named[described.name, guard][1].values if guard else None,
+                                     one.offset if one.is_result else -1, accumulators.accumulator))
     if step.how == "key":
         counts = named[step.key, ""][1]
-        found.counts, found.counts_at = counts.values, counts.offset
-        found.ranges = [(index, named[step.key, "least"][1].values, named[step.key, "greatest"][1].values)]
-        found.groups = step.groups
-    return found
+        fold.counts, fold.counts_at = counts.values, counts.offset
+        fold.ranges = [(index, named[step.key, "least"][1].values, named[step.key, "greatest"][1].values)]
+        fold.groups = step.groups
+    return fold
 
 
 def results_of(launch: Launch) -> list[str]:
@@ -67,8 +67,8 @@ def accumulators(folder: Folder, partial: Accumulators, works: int) -> Buffer:
 def result(folder: Folder, partials: Sequence[Accumulators],
            dtypes: Sequence[str]) -> tuple[list[int], list[PartialAccumulators]]:
     """Reserve memory as :meth:`piece` does; return device addresses and host parts."""
-    buffer, found = piece(folder, partials, dtypes)
-    return [buffer.address + one.offset for one in found], found
+    buffer, accumulators = piece(folder, partials, dtypes)
+    return [buffer.address + one.offset for one in accumulators], accumulators
 
 
 def piece(folder: Folder, partials: Sequence[Accumulators],
@@ -82,13 +82,13 @@ def piece(folder: Folder, partials: Sequence[Accumulators],
     offsets = list(itertools.accumulate(map(aligned, sizes), initial=0))
     buffer, host = folder.take(offsets[-1]), folder.scratch.host(offsets[-1], folder.device)
     folder.results.append((host, buffer))
-    found = []
+    accumulators = []
     for partial, of, start, nbytes in zip(partials, dtypes, offsets, sizes, strict=False):
         dtype, width = ACCUMULATORS[partial.accumulator]
         values = host[start:start + nbytes]
-        found.append(PartialAccumulators(values.view(of), start, True) if of else
-                     PartialAccumulators(values.view(dtype).reshape(partial.width, width), start, False))
-    return buffer, found
+        accumulators.append(PartialAccumulators(values.view(of), start, True) if of else
+                            PartialAccumulators(values.view(dtype).reshape(partial.width, width), start, False))
+    return buffer, accumulators
 
 
 def join(folder: Folder, partial: Accumulators, left: Buffer, table: tuple[int, int], segments: int,
@@ -130,5 +130,5 @@ def joining(partial: Accumulators) -> ElementFold:
 
 def _element_bytes(dtype: str) -> int:
     """Return the bytes of an accumulator's element; of a complex number those of a part."""
-    given = np.dtype(dtype)
-    return given.itemsize // 2 if given.kind == "c" else given.itemsize
+    parsed = np.dtype(dtype)
+    return parsed.itemsize // 2 if parsed.kind == "c" else parsed.itemsize

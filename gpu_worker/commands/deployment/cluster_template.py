@@ -66,13 +66,13 @@ def load(path: str) -> ClusterTemplate:
     if bare := [name for name, each in resources.items() if not isinstance(each, dict) or "Type" not in each]:
         raise OptionError(f"the template {path} has resources without a Type: {', '.join(bare)}")
     # A limit whose name is misspelt would be none.
-    for place, part, known in [
+    for place, part, names in [
             ("", document, _SECTIONS),
             *((f" in the parameter {name}", rules, _RULES) for name, rules in parameters.items()),
             *((f" in the resource {name}", each, _RESOURCE) for name, each in resources.items())]:
-        if unknown := sorted(part.keys() - known):
+        if unknown := sorted(part.keys() - names):
             raise OptionError(f"the template {path} has {', '.join(unknown)}{place}; known are "
-                              f"{', '.join(sorted(known))}")
+                              f"{', '.join(sorted(names))}")
     if missing := [name for name in OWN if name not in parameters]:
         raise OptionError(f"the template {path} has no parameter {' and none '.join(missing)}, by which the cluster is "
                           "named and found again")

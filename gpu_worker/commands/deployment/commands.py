@@ -62,9 +62,9 @@ def create(clusters: Clusters, name: str, platform: str, given: tuple[str, ...],
 @click.pass_obj
 def list_(clusters: Clusters, region: str, dry_run: bool, as_json: bool) -> None:
     """List the clusters that are recorded here, and those with vispark's tags that are not."""
-    found = clusters.statuses(not dry_run, region)
-    emit({"clusters": [asdict(each) for each in found]}, as_json, lambda: _table(found))
-    click.get_current_context().exit(UNKNOWN if any(each.state == NOT_KNOWN for each in found) else YES)
+    listed = clusters.statuses(not dry_run, region)
+    emit({"clusters": [asdict(each) for each in listed]}, as_json, lambda: _table(listed))
+    click.get_current_context().exit(UNKNOWN if any(each.state == NOT_KNOWN for each in listed) else YES)
 
 
 @click.command()
@@ -74,10 +74,10 @@ def list_(clusters: Clusters, region: str, dry_run: bool, as_json: bool) -> None
 @click.pass_obj
 def show(clusters: Clusters, name: str, dry_run: bool, as_json: bool) -> None:
     """Show the cluster NAME; exit status 3 unless it is ready."""
-    found = clusters.status(name, ask=not dry_run)
-    emit(asdict(found), as_json, lambda: f"cluster {found.name}, {found.platform}: {found.state}\n"
-         f"  {'id':10} {found.id}\n" + _lines(found.details).rstrip("\n"))
-    click.get_current_context().exit(YES if dry_run or found.state == READY else NO)
+    status = clusters.status(name, ask=not dry_run)
+    emit(asdict(status), as_json, lambda: f"cluster {status.name}, {status.platform}: {status.state}\n"
+         f"  {'id':10} {status.id}\n" + _lines(status.details).rstrip("\n"))
+    click.get_current_context().exit(YES if dry_run or status.state == READY else NO)
 
 
 @click.command()
@@ -137,15 +137,15 @@ def write_templates(platform: str, out: Path | None, program: str, image: str, r
 
 
 def _parameters(given: tuple[str, ...]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for each in given:
-        name, separator, value = each.partition("=")
+    parameters: dict[str, str] = {}
+    for text in given:
+        name, separator, value = text.partition("=")
         if not separator or not name:
-            raise OptionError(f"a parameter is NAME=VALUE, not {each!r}")
-        if name in found:
+            raise OptionError(f"a parameter is NAME=VALUE, not {text!r}")
+        if name in parameters:
             raise OptionError(f"the parameter {name} is given twice")
-        found[name] = value
-    return found
+        parameters[name] = value
+    return parameters
 
 
 def _lines(details: dict[str, str]) -> str:

@@ -210,12 +210,12 @@ class EmrStacks:
         ClusterError
             If it is not up.
         """
-        found = self.status(record)
-        if found.state != READY:
-            raise ClusterError(f"cluster {record.name} is {found.details.get('state', 'not there yet')}, its stack "
-                               f"{found.details.get('stack', 'not there')}; programs reach it when it is WAITING or "
+        status = self.status(record)
+        if status.state != READY:
+            raise ClusterError(f"cluster {record.name} is {status.details.get('state', 'not there yet')}, its stack "
+                               f"{status.details.get('stack', 'not there')}; programs reach it when it is WAITING or "
                                "RUNNING")
-        return {"master": "", **found.details}
+        return {"master": "", **status.details}
 
     def add_step(self, record: Record, title: str, words: list[str]) -> str:
         """Add a step to a cluster that is up, a command line, and return its id. Raises as :meth:`reachable`."""
@@ -269,26 +269,26 @@ class EmrStacks:
                              details={name: value for name, value in details.items() if value})
 
     def _all_stacks(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
+        stacks: list[dict[str, Any]] = []
         token: dict[str, str] = {}
         while True:
             page = self._call("describe_stacks", self._stacks.describe_stacks, "Stacks", **token)
-            found += page["Stacks"]
+            stacks += page["Stacks"]
             if not page.get("NextToken"):
-                return found
+                return stacks
             token = {"NextToken": page["NextToken"]}
 
     def _stack(self, name: str) -> dict[str, Any] | None:
         """Return a stack by its name or id; ``None`` where there is none, or none any more."""
         try:
-            found = self._call("describe_stacks", self._stacks.describe_stacks, "Stacks", StackName=name)["Stacks"]
+            stacks = self._call("describe_stacks", self._stacks.describe_stacks, "Stacks", StackName=name)["Stacks"]
         except ClusterError as error:
             cause = error.__cause__
             if isinstance(cause, self._errors.ClientError) and "does not exist" in str(cause) \
                     and cause.response["Error"]["Code"] == "ValidationError":
                 return None
             raise
-        return next((stack for stack in found if stack["StackStatus"] != _GONE), None)
+        return next((stack for stack in stacks if stack["StackStatus"] != _GONE), None)
 
     def _call(self, name: str, function: Any, part: str, **request: Any) -> Any:
         """Return the answer to a request, which has a part of that name where one is given.
@@ -299,7 +299,7 @@ class EmrStacks:
             If AWS refuses, which botocore's error, its cause, tells; if it does not answer, or not with that part.
         """
         try:
-            found = function(**request)
+            reply = function(**request)
         except self._errors.ClientError as error:
             does = "refuses" if self._status_of(error) < 500 else "fails at"
             raise ClusterError(f"AWS {does} {name}: {error}") from error
@@ -307,11 +307,11 @@ class EmrStacks:
             raise ClusterError(f"AWS does not answer {name}: {error}") from error
         except (self._half_answer, KeyError) as error:
             # botocore's own lookup fails where the outermost part of an answer is not the operation's.
-            said = str(error).partition("\n")[0].rstrip(":")
-            raise ClusterError(f"AWS answers {name} by what cannot be read: {said}") from error
-        if part and part not in found:
+            problem = str(error).partition("\n")[0].rstrip(":")
+            raise ClusterError(f"AWS answers {name} by what cannot be read: {problem}") from error
+        if part and part not in reply:
             raise ClusterError(f"AWS answers {name} without {part}")
-        return found
+        return reply
 
     def _status_of(self, error: Any) -> int:
         """Return the HTTP status of an answer of AWS that is an error."""

@@ -110,18 +110,18 @@ class Clusters:
         records = self._all()
         if not ask:
             return [_as_recorded(record) for record in records]
-        found = []
+        statuses = []
         for record in records:
             status = self._status(record)
             if record.state == "stopping" and status.state == ABSENT:
                 self._records.remove(record)
             else:
-                found.append(status)
-        known = {record.id for record in records}
-        silent = {each.platform for each in found if each.state == NOT_KNOWN}
-        found += [replace(each, is_recorded=False) for each in self._strays(records, region)
-                  if each.id not in known and (each.name or each.platform not in silent)]
-        return sorted(found, key=lambda each: (each.name, each.id))
+                statuses.append(status)
+        ids = {record.id for record in records}
+        silent = {each.platform for each in statuses if each.state == NOT_KNOWN}
+        statuses += [replace(each, is_recorded=False) for each in self._strays(records, region)
+                     if each.id not in ids and (each.name or each.platform not in silent)]
+        return sorted(statuses, key=lambda each: (each.name, each.id))
 
     def _all(self) -> list[Record]:
         return [record for record in self._records.all() if record.platform in self._platforms]
@@ -130,15 +130,15 @@ class Clusters:
         """Return the clusters that have vispark's tags, and one without a name, not known, for a platform that does not
         answer. Those to which nothing leads, no record, region or group of commands of their own, are not asked.
         """
-        found = []
+        strays = []
         for platform in self._platforms:
             asked = [record for record in records if record.platform == platform]
             if asked or region or platform == "standalone" or len(self._platforms) == 1:
                 try:
-                    found += platform_of(platform).unrecorded(asked, region)
+                    strays += platform_of(platform).unrecorded(asked, region)
                 except ClusterError as error:
-                    found.append(ClusterStatus("", "", platform, NOT_KNOWN, details={"error": str(error)}))
-        return found
+                    strays.append(ClusterStatus("", "", platform, NOT_KNOWN, details={"error": str(error)}))
+        return strays
 
     def _status(self, record: Record) -> ClusterStatus:
         try:
@@ -221,9 +221,9 @@ class Clusters:
         statuses = self.statuses(region=region)
         status = next((each for each in statuses if each.name == name and not each.is_recorded), None)
         if status is None:
-            known = ", ".join(record.name for record in self._all())
+            names = ", ".join(record.name for record in self._all())
             unasked = "".join(f"; {each.details['error']}" for each in statuses if not each.name)
-            raise ClusterError(f"no cluster {name} is recorded here; there are {known or 'none'}{unasked}")
+            raise ClusterError(f"no cluster {name} is recorded here; there are {names or 'none'}{unasked}")
         return Record(name, status.id, status.details.get("region", ""), status.details, REQUESTED, "",
                       status.platform, status.details)
 

@@ -178,8 +178,8 @@ def platform_of(name: str) -> Platform:
     """
     if name not in PLATFORMS:
         raise OptionError(f"there is no platform {name}; {_near(name, list(PLATFORMS))}")
-    found: Platform = import_module(PLATFORMS[name]).PLATFORM
-    return found
+    platform: Platform = import_module(PLATFORMS[name]).PLATFORM
+    return platform
 
 
 def checked(parameters: tuple[ClusterParameter, ...], given: Mapping[str, str]) -> dict[str, str]:
@@ -200,11 +200,11 @@ def checked(parameters: tuple[ClusterParameter, ...], given: Mapping[str, str]) 
     names = [each.name for each in parameters]
     problems = [f"{name} is no parameter of this platform; {_near(name, names)}" for name in given if name not in names]
     values = {each.name: given.get(each.name, each.default) for each in parameters}
-    for each in parameters:
+    for parameter in parameters:
         try:
-            each.check(values[each.name])
+            parameter.check(values[parameter.name])
         except ValueError as error:
-            problems.append(f"{each.name} is {error}, not {values[each.name]!r}")
+            problems.append(f"{parameter.name} is {error}, not {values[parameter.name]!r}")
     if problems:
         raise OptionError("; ".join(problems))
     return values

@@ -90,14 +90,14 @@ class RecordStore:
                         datetime.now(UTC).isoformat(timespec="seconds"), platform, details or {})
         if self._write(path, record, is_new=True):
             return record
-        known = self.read(name)
-        if (known.parameters, known.region, known.platform) != (parameters, region, platform):
-            raise ClusterError(f"cluster {name} was recorded at {known.created} in {known.region or known.platform} "
-                               f"with {_listed(known.parameters)}; create it with these, or: {self._command} delete "
-                               f"{name}")
-        if known.state != "recorded":
-            raise ClusterError(f"cluster {name} is {known.state} since {known.created}: {self._command} list")
-        return known
+        earlier = self.read(name)
+        if (earlier.parameters, earlier.region, earlier.platform) != (parameters, region, platform):
+            raise ClusterError(f"cluster {name} was recorded at {earlier.created} in "
+                               f"{earlier.region or earlier.platform} with {_listed(earlier.parameters)}; create it "
+                               f"with these, or: {self._command} delete {name}")
+        if earlier.state != "recorded":
+            raise ClusterError(f"cluster {name} is {earlier.state} since {earlier.created}: {self._command} list")
+        return earlier
 
     def read(self, name: str) -> Record:
         """Return a record.
@@ -111,8 +111,8 @@ class RecordStore:
         try:
             return Record(**json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
-            known = [record.name for record in self.all()]
-            raise ClusterError(f"no cluster {name} is recorded here; there are {', '.join(known) or 'none'}") from None
+            names = [record.name for record in self.all()]
+            raise ClusterError(f"no cluster {name} is recorded here; there are {', '.join(names) or 'none'}") from None
         except (OSError, ValueError, TypeError) as error:
             raise ClusterError(f"the record {path} cannot be read: {error}") from error
 

@@ -22,10 +22,10 @@ def addresses() -> list[str]:
         If the script fails; the message has its words.
     """
     try:
-        said = subprocess.run(["/bin/sh", str(DISCOVERY_SCRIPT)], capture_output=True, text=True, timeout=_SECONDS)
+        result = subprocess.run(["/bin/sh", str(DISCOVERY_SCRIPT)], capture_output=True, text=True, timeout=_SECONDS)
     except subprocess.TimeoutExpired as error:
         raise ClusterError(f"{DISCOVERY_SCRIPT} does not end within {_SECONDS} s") from error
-    if said.returncode:
-        raise ClusterError(f"the GPUs of this machine are not known: {said.stderr.strip()}")
-    found: list[str] = json.loads(said.stdout)["addresses"]
-    return found
+    if result.returncode:
+        raise ClusterError(f"the GPUs of this machine are not known: {result.stderr.strip()}")
+    listed: list[str] = json.loads(result.stdout)["addresses"]
+    return listed

@@ -94,9 +94,10 @@ def write(platform: str, out: Path, names: Mapping[str, str], *, replace: bool =
     texts = {out / path.relative_to(root): (_filled(path, names), path.stat().st_mode & 0o111)
              for path in sorted(root.rglob("*")) if path.is_file()}
     try:
-        kept = [path for path, (text, _) in texts.items() if path.exists() and path.read_text(encoding="utf-8") != text]
-        if kept and not replace:
-            raise OptionError(f"{', '.join(map(str, kept))} differ from what would be written; "
+        edited = [path for path, (text, _) in texts.items()
+                  if path.exists() and path.read_text(encoding="utf-8") != text]
+        if edited and not replace:
+            raise OptionError(f"{', '.join(map(str, edited))} differ from what would be written; "
                               "--replace writes over them")
         for path, (text, executable) in texts.items():
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -81,6 +81,6 @@ def dashboard(runtime_dir: str | None, listen: str, port: int, uds: Path | None,
     pages.check_alone(directory)
     with (server.ending_on_sigterm(),
           server.listen_at_path(uds) if uds else server.listen(listen, port, bool(certificate)) as sock):
-        found = pages.Dashboard(directory, sock, names, certificate, key)
-        click.echo(found.link())
-        found.run()
+        served = pages.Dashboard(directory, sock, names, certificate, key)
+        click.echo(served.link())
+        served.run()

@@ -86,10 +86,10 @@ class Dashboard:
 
     def run(self) -> None:
         """Serve until an interrupt."""
-        said = json.dumps({"address": self._address, "secret": self.access.secret, "pid": os.getpid()})
+        record = json.dumps({"address": self._address, "secret": self.access.secret, "pid": os.getpid()})
         descriptor = os.open(self._record, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with open(descriptor, "w") as file:
-            file.write(said)
+            file.write(record)
         try:
             self._server.run()
         finally:
@@ -105,9 +105,9 @@ class Dashboard:
 
 def check_alone(directory: RuntimeDirectory) -> None:
     """Raise WorkerError if a dashboard runs for a daemon's directory already: the file for links is of one."""
-    said = _running(directory)
-    if said:
-        raise WorkerError(f"a dashboard of this node runs already at {said['address']}, process {said['pid']}; "
+    record = _running(directory)
+    if record:
+        raise WorkerError(f"a dashboard of this node runs already at {record['address']}, process {record['pid']}; "
                           "'gpu-worker dashboard --link' prints another link to it")
 
 
@@ -119,21 +119,21 @@ def another_link(directory: RuntimeDirectory) -> str:
     WorkerUnavailable
         If there is none.
     """
-    said = _running(directory)
-    if not said:
+    record = _running(directory)
+    if not record:
         raise WorkerUnavailable(f"no dashboard runs for {directory.path}; 'gpu-worker dashboard' starts one")
-    return f"{said['address']}/?token={Access(said['secret']).new_token()}"
+    return f"{record['address']}/?token={Access(record['secret']).new_token()}"
 
 
 def _running(directory: RuntimeDirectory) -> dict[str, Any]:
     """Return the record of the dashboard that runs for a daemon's directory; an empty one where none does."""
     try:
-        said: dict[str, Any] = json.loads(_record(directory).read_text())
+        record: dict[str, Any] = json.loads(_record(directory).read_text())
         # One that was killed leaves its record, and its number may be another program's.
-        command = Path(f"/proc/{said['pid']}/cmdline").read_bytes()
+        command = Path(f"/proc/{record['pid']}/cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return {}
-    return said if b"dashboard" in command or said["pid"] == os.getpid() else {}
+    return record if b"dashboard" in command or record["pid"] == os.getpid() else {}
 
 
 def _record(directory: RuntimeDirectory) -> Path:

@@ -147,11 +147,11 @@ def server(samples: SharedSamples, host: str, port: int) -> ThreadingHTTPServer:
         shared = samples
 
     try:
-        found = ThreadingHTTPServer((host, port), Handler)
+        http = ThreadingHTTPServer((host, port), Handler)
     except OSError as error:
         raise WorkerError(f"cannot listen on {host}:{port}: {error.strerror}; choose another by --listen") from error
-    found.daemon_threads = True
-    return found
+    http.daemon_threads = True
+    return http
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -167,9 +167,9 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.path == "/metrics":
             self._answer(200, CONTENT_TYPE_LATEST, text(self.shared))
         elif self.path == "/health":
-            found = self.shared.latest()
-            said = {"up": found.report is not None, "reason": found.reason}
-            self._answer(200 if found.report else 503, "application/json", json.dumps(said).encode() + b"\n")
+            latest = self.shared.latest()
+            health = {"up": latest.report is not None, "reason": latest.reason}
+            self._answer(200 if latest.report else 503, "application/json", json.dumps(health).encode() + b"\n")
         else:
             self._answer(404, "text/plain", b"there are /metrics and /health\n")
 

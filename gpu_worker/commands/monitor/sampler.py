@@ -48,13 +48,13 @@ def described(found: Sample, speeds: dict[str, Rates]) -> dict[str, Any]:
 
 
 def _session(session: SessionStatus, speed: Rates | None) -> dict[str, Any]:
-    said: dict[str, Any] = {name: getattr(session, name) for name in _OF_SESSION}
-    said |= {"busy": session.report is None, "memory": [], "vrdds": [], "rates": dataclasses.asdict(speed or _NO_RATES)}
+    item: dict[str, Any] = {name: getattr(session, name) for name in _OF_SESSION}
+    item |= {"busy": session.report is None, "memory": [], "vrdds": [], "rates": dataclasses.asdict(speed or _NO_RATES)}
     if (report := session.report) is not None:
-        said |= {name: getattr(report, name) for name in _OF_REPORT}
-        said |= {"host": report.host_bytes, "memory": [dataclasses.asdict(each) for each in report.memory],
+        item |= {name: getattr(report, name) for name in _OF_REPORT}
+        item |= {"host": report.host_bytes, "memory": [dataclasses.asdict(each) for each in report.memory],
                  "vrdds": [dataclasses.asdict(each) for each in report.vrdds]}
-    return said
+    return item
 
 
 def point(node: dict[str, Any], at: float) -> dict[str, Any]:

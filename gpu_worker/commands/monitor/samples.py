@@ -54,10 +54,10 @@ class SharedSamples:
 
     def refresh(self) -> Sample:
         """Return a new sample, which is the last one from then on."""
-        found = sample(self._runtime_dir)
+        latest = sample(self._runtime_dir)
         with self._lock:
-            self._last = found
-        return found
+            self._last = latest
+        return latest
 
 
 @dataclass(frozen=True)
@@ -98,14 +98,15 @@ def rates(before: Sample | None, after: Sample) -> dict[str, Rates]:
     if before is None or before.report is None or after.report is None or after.at <= before.at:
         return {}
     earlier = {(each.session, each.epoch): each.report for each in before.report.sessions}
-    found = {}
-    for each in after.report.sessions:
-        first, last = earlier.get((each.session, each.epoch)), each.report
+    result = {}
+    for session in after.report.sessions:
+        first, last = earlier.get((session.session, session.epoch)), session.report
         if first is not None and last is not None:
             seconds = after.at - before.at
-            found[each.session] = Rates(*((getattr(last, name) - getattr(first, name)) / seconds for name in COUNTED))
-            found[each.session].devices.update(_busy_shares(first, last, seconds))
-    return found
+            rate = Rates(*((getattr(last, name) - getattr(first, name)) / seconds for name in COUNTED))
+            result[session.session] = rate
+            rate.devices.update(_busy_shares(first, last, seconds))
+    return result
 
 
 def _busy_shares(first: Reported, last: Reported, seconds: float) -> dict[str, float]:

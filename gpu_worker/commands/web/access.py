@@ -53,19 +53,19 @@ class Access:
 
     def new_token(self) -> str:
         """Return the token of a new link."""
-        said = f"{self._clock() + self._seconds:.0f}.{secrets.token_urlsafe(_BYTES)}"
-        return f"{said}.{self._signature(said)}"
+        body = f"{self._clock() + self._seconds:.0f}.{secrets.token_urlsafe(_BYTES)}"
+        return f"{body}.{self._signature(body)}"
 
     def redeem(self, token: str) -> bool:
         """Return whether a link's token holds; it holds no more after this."""
-        said, _, signature = token.rpartition(".")
-        if not hmac.compare_digest(signature.encode(), self._signature(said).encode()):
+        body, _, signature = token.rpartition(".")
+        if not hmac.compare_digest(signature.encode(), self._signature(body).encode()):
             return False
-        now, end = self._clock(), float(said.partition(".")[0])
+        now, end = self._clock(), float(body.partition(".")[0])
         with self._lock:
             self._used = {old: its_end for old, its_end in self._used.items() if its_end > now}
-            is_new = said not in self._used
-            self._used[said] = end
+            is_new = body not in self._used
+            self._used[body] = end
         return is_new and end > now
 
     def _signature(self, said: str) -> str:
@@ -77,8 +77,8 @@ class Access:
 
     def is_known_program(self, authorization: str) -> bool:
         """Return whether an ``Authorization`` header has this server's secret."""
-        scheme, _, said = authorization.partition(" ")
-        return scheme.lower() == "bearer" and hmac.compare_digest(said.strip().encode(), self.secret.encode())
+        scheme, _, secret = authorization.partition(" ")
+        return scheme.lower() == "bearer" and hmac.compare_digest(secret.strip().encode(), self.secret.encode())
 
 
 def is_own_host(header: str, names: Collection[str] = ()) -> bool:

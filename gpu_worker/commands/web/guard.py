@@ -109,8 +109,8 @@ def _with_headers(send: Send) -> Send:
     async def send_with_headers(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
             own = {name for name, _ in _HEADERS}
-            kept = [pair for pair in message.get("headers", []) if pair[0].lower() not in own]
-            message = {**message, "headers": [*kept, *_HEADERS]}
+            others = [pair for pair in message.get("headers", []) if pair[0].lower() not in own]
+            message = {**message, "headers": [*others, *_HEADERS]}
         await send(message)
     return send_with_headers
 
@@ -127,8 +127,8 @@ def _without_token(scope: Scope) -> str:
     """Return the address of a request without its token, as seen from itself."""
     # The last part alone, in characters that mean nothing in HTML: a browser takes it from where it is.
     last = "".join(each for each in scope["path"].rpartition("/")[2] if each.isalnum() or each in "-_.")
-    rest = urlencode([(name, value) for name, value in _queries(scope) if name != "token"])
-    return f"./{last}" + (f"?{rest}".replace("&", "&amp;") if rest else "")
+    query = urlencode([(name, value) for name, value in _queries(scope) if name != "token"])
+    return f"./{last}" + (f"?{query}".replace("&", "&amp;") if query else "")
 
 
 def _cookie(header: str, name: str) -> str:

@@ -68,8 +68,8 @@ class Feed(ABC):
         """
         new = min(self._count - seen, len(self._points))
         points = list(self._points)[len(self._points) - new:]
-        said = json.dumps({"node": self._state, "points": points}, separators=(",", ":"))
-        return f"data: {said}\n\n".encode(), self._count
+        body = json.dumps({"node": self._state, "points": points}, separators=(",", ":"))
+        return f"data: {body}\n\n".encode(), self._count
 
     @contextlib.asynccontextmanager
     async def running(self, _: Any = None) -> Any:

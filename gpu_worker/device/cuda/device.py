@@ -428,9 +428,9 @@ class CudaDevice(Device):
         parts = cubin_key(source, name, self.arch)
         if parts is None:
             return compile_cubin(source, name, self.arch)
-        kept = self._cache.get(*parts)
-        if kept is not None:
-            return Cubin.from_bytes(kept)
+        cached = self._cache.get(*parts)
+        if cached is not None:
+            return Cubin.from_bytes(cached)
         cubin = compile_cubin(source, name, self.arch)
         self._cache.put(cubin.to_bytes(), *parts)
         return cubin
@@ -459,8 +459,8 @@ class CudaDevice(Device):
 
     def check(self, call: PackedLaunch) -> None:
         kernel = call.kernel
-        wanted = call.grid, call.block, call.shared
-        if wanted == kernel.checked:
+        sizes = call.grid, call.block, call.shared
+        if sizes == kernel.checked:
             return
         limits = self.limits.of_kernel(kernel.threads, kernel.static_shared)
         check_launch(kernel.name, call.grid, call.block, limits, call.shared)
@@ -469,7 +469,7 @@ class CudaDevice(Device):
                 attributes = cuda_driver.function_attribute
                 kernel.function.set_attribute(attributes.MAX_DYNAMIC_SHARED_SIZE_BYTES, call.shared)
                 kernel.dynamic_shared = call.shared
-        kernel.checked = wanted
+        kernel.checked = sizes
 
     def packed(self, kernel: Any, arguments: Sequence[Given]) -> bytes:
         return kernel.parameters.pack(arguments)
@@ -620,16 +620,16 @@ def open_cuda(*, memory: int, addresses: Sequence[str], cache_dir: str, shared_l
     count = _visible(addresses)
     nvrtc_version()
     cache = KernelCache(cache_dir)
-    wanted = ordinals(addresses, os.environ.get("CUDA_VISIBLE_DEVICES"), count, _uuids(addresses, count))
+    assigned = ordinals(addresses, os.environ.get("CUDA_VISIBLE_DEVICES"), count, _uuids(addresses, count))
     devices: dict[int, CudaDevice] = {}
     try:
-        for ordinal in dict.fromkeys(wanted):
+        for ordinal in dict.fromkeys(assigned):
             devices[ordinal] = CudaDevice(ordinal, memory=memory, cache=cache, shared_limit=shared_limit)
     except VisparkError:
         for device in devices.values():
             device.close()
         raise
-    return [devices[ordinal] for ordinal in wanted]
+    return [devices[ordinal] for ordinal in assigned]
 
 
 def _visible(addresses: Sequence[str]) -> int:
@@ -678,9 +678,9 @@ def _uuids(addresses: Sequence[str], count: int) -> list[str]:
 def _uuid_of(ordinal: int) -> str:
     # Before CUDA 13 the first version of the call gave an instance its GPU's UUID.
     uuid_of = getattr(bindings, "cuDeviceGetUuid_v2", bindings.cuDeviceGetUuid)
-    found = uuid.UUID(bytes=bytes(check(uuid_of(bindings.CUdevice(ordinal))).bytes))
+    number = uuid.UUID(bytes=bytes(check(uuid_of(bindings.CUdevice(ordinal))).bytes))
     instance = os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith("MIG-")
-    return f"{'MIG' if instance else 'GPU'}-{found}"
+    return f"{'MIG' if instance else 'GPU'}-{number}"
 
 
 def _limits(native: Any) -> Limits:

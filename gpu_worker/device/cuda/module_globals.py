@@ -16,5 +16,5 @@ def variables(source: Source, symbols: Mapping[str, str], report: np.ndarray) ->
 
     ``report`` is pinned memory, which has one address for the host and the device.
     """
-    found = [(name, symbols[name], data) for name, data in source.constants]
-    return found + ([(POINTER, POINTER, struct.pack("=Q", report.ctypes.data))] if POINTER in source.text else [])
+    constants = [(name, symbols[name], data) for name, data in source.constants]
+    return constants + ([(POINTER, POINTER, struct.pack("=Q", report.ctypes.data))] if POINTER in source.text else [])

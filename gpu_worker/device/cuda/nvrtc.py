@@ -103,16 +103,16 @@ def compile_cubin(source: Source, name: str, arch: str) -> Cubin:
         raise CompileError(f"{source.file} contains a NUL character, which no CUDA source may")
     library = _library()
     constants = [constant for constant, _ in source.constants]
-    wanted = [name, *(f"&{constant}" for constant in constants)]
+    expressions = [name, *(f"&{constant}" for constant in constants)]
     with _program(library, source) as program:
-        for expression in wanted:
+        for expression in expressions:
             _check(library, library.nvrtcAddNameExpression(program, expression.encode()))
         options = [option.encode() for option in _options(source.options, arch)]
         status, = library.nvrtcCompileProgram(program, len(options), options)
         if status != library.nvrtcResult.NVRTC_SUCCESS:
             raise _refusal(source, name, _log(library, program), _words(library, status))
         symbol, *lowered = (_check(library, library.nvrtcGetLoweredName(program, expression.encode())).decode()
-                            for expression in wanted)
+                            for expression in expressions)
         code = _code(library, program, source)
     return Cubin(code, symbol, tuple(zip(constants, lowered, strict=True)))
 

@@ -82,12 +82,12 @@ def _posix() -> Any:
 
 
 def _properties(device: Any) -> Any:
-    wanted = bindings.CUmemAllocationProp()
-    wanted.type = bindings.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
-    wanted.location.type = bindings.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-    wanted.location.id = device.ordinal
-    wanted.requestedHandleTypes = _posix()
-    return wanted
+    properties = bindings.CUmemAllocationProp()
+    properties.type = bindings.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    properties.location.type = bindings.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    properties.location.id = device.ordinal
+    properties.requestedHandleTypes = _posix()
+    return properties
 
 
 def _rounded(nbytes: int, device: Any) -> int:

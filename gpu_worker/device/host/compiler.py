@@ -86,10 +86,10 @@ class Compiler:
         for candidate in [named] if named else ["g++", "clang++"]:
             command = shlex.split(candidate)
             if command and shutil.which(command[0]):
-                found = replace(_identified(tuple(command)), bounds=bounds)
-                if bounds and found.clang:
+                compiler = replace(_identified(tuple(command)), bounds=bounds)
+                if bounds and compiler.clang:
                     raise DeviceUnavailable(f"spark.vispark.check=bounds needs g++, and the compiler is {candidate}")
-                return found
+                return compiler
         missing = f"CXX names {named!r}, which was not found" if named else "neither g++ nor clang++ was found"
         raise DeviceUnavailable(f"the host device needs a C++ compiler, and {missing}: {_INSTALL}")
 
@@ -102,21 +102,21 @@ class Compiler:
             If the compiler cannot make it.
         """
         parts = ("host runtime", self.identity, _headers_digest())
-        made = cache.get(*parts)
-        if made is None:
-            made = self._build_runtime()
-            cache.put(made, *parts)
-        return made
+        library = cache.get(*parts)
+        if library is None:
+            library = self._build_runtime()
+            cache.put(library, *parts)
+        return library
 
     def _build_runtime(self) -> bytes:
         with system_call(_FILES), tempfile.TemporaryDirectory(prefix="vispark-") as directory:
-            made = self._run("-std=c++17", "-O2", "-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-w",
-                             "-U_FORTIFY_SOURCE", "-ftls-model=initial-exec", str(HEADERS / "runtime.cpp"),
-                             "-o", "runtime.so", directory=directory)
-            if made.returncode:
+            result = self._run("-std=c++17", "-O2", "-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-w",
+                               "-U_FORTIFY_SOURCE", "-ftls-model=initial-exec", str(HEADERS / "runtime.cpp"),
+                               "-o", "runtime.so", directory=directory)
+            if result.returncode:
                 raise DeviceUnavailable(f"{shlex.join(self.command)} cannot compile the host device's runtime, which "
                                         f"needs C++17 and the headers of Linux and the C library: {_INSTALL}",
-                                        detail=made.stderr)
+                                        detail=result.stderr)
             return Path(directory, "runtime.so").read_bytes()
 
     def unit(self, source: Source, name: str, cache: KernelCache) -> bytes:
@@ -132,13 +132,13 @@ class Compiler:
         parts = ("host unit", self.identity, _headers_digest(), name, source.file, source.text, "\0".join(options),
                  "\n".join(macros), "\0".join(constant for constant, _ in source.constants))
         # What stands in headers of the user's own is not known before it is compiled.
-        kept = not any(option.startswith("-I") for option in options)
-        made = cache.get(*parts) if kept else None
-        if made is None:
-            made = self._build(source, name, options, macros, cache)
-            if kept:
-                cache.put(made, *parts)
-        return made
+        is_cached = not any(option.startswith("-I") for option in options)
+        library = cache.get(*parts) if is_cached else None
+        if library is None:
+            library = self._build(source, name, options, macros, cache)
+            if is_cached:
+                cache.put(library, *parts)
+        return library
 
     def _build(self, source: Source, name: str, options: Sequence[str], macros: Sequence[str],
                cache: KernelCache) -> bytes:
@@ -151,9 +151,9 @@ class Compiler:
                 symbols = self._compile(source, name, options, directory, True, cache)
             shared = [symbol for symbol, thread_local in symbols.items() if thread_local]
             Path(directory, "shared.s").write_text(_shared_memory(shared))
-            made = self._run("-shared", "unit.o", "shared.s", "-o", "unit.so", directory=directory)
-            if made.returncode:
-                raise CompileError(f"the kernel {name} of {source.file} cannot be linked", detail=made.stderr)
+            result = self._run("-shared", "unit.o", "shared.s", "-o", "unit.so", directory=directory)
+            if result.returncode:
+                raise CompileError(f"the kernel {name} of {source.file} cannot be linked", detail=result.stderr)
             return Path(directory, "unit.so").read_bytes()
 
     def _compile(self, source: Source, name: str, options: Sequence[str], directory: str, waits: bool,
@@ -167,25 +167,25 @@ class Compiler:
         precompiled.unlink(missing_ok=True)
         if not self.clang and (header := self._precompiled(shaping, cache)):
             precompiled.symlink_to(header)
-        made = self._run(*command, directory=directory)
-        if made.returncode and precompiled.is_symlink():
+        result = self._run(*command, directory=directory)
+        if result.returncode and precompiled.is_symlink():
             # What the compiler says of a unit should not depend on it, nor whether it can be used at all.
             precompiled.unlink()
-            made = self._run(*command, directory=directory)
-        if made.returncode:
-            raise refusal(source, name, made.stderr, HEADERS)
+            result = self._run(*command, directory=directory)
+        if result.returncode:
+            raise refusal(source, name, result.stderr, HEADERS)
         return undefined_symbols(Path(directory, "unit.o").read_bytes())
 
     def _precompiled(self, options: Sequence[str], cache: KernelCache) -> Path | None:
         """Return our header as g++ keeps it once read, with some options; None where it cannot be made or kept."""
         parts = ("host header", self.identity, _headers_digest(), *options)
-        if not (found := cache.file(*parts)):
+        if not (header := cache.file(*parts)):
             with system_call(_FILES), tempfile.TemporaryDirectory(prefix="vispark-") as directory:
                 if not self._run(*options, "-x", "c++-header", str(HEADERS / _HEADER), "-o", "header.gch",
                                  directory=directory).returncode:
                     cache.put(Path(directory, "header.gch").read_bytes(), *parts)
-            found = cache.file(*parts)
-        return found
+            header = cache.file(*parts)
+        return header
 
     def _run(self, *arguments: str, directory: str) -> subprocess.CompletedProcess[str]:
         with system_call(f"a process of {self.command[0]}", DeviceUnavailable):

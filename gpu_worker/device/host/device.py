@@ -358,9 +358,9 @@ def _runtime_once() -> tuple[threading.Lock, list[ctypes.CDLL]]:
 
 def _runtime(compiler: Compiler, cache: KernelCache) -> ctypes.CDLL:
     """Return the runtime, loaded once in a process, with its signal handlers installed."""
-    lock, found = _runtime_once()
+    lock, loaded = _runtime_once()
     with lock:
-        if not found:
+        if not loaded:
             library = _loaded(compiler.runtime(cache), cache.directory)
             library.vispark_runtime.restype = ctypes.c_void_p
             library.vispark_fault.restype = ctypes.c_char_p
@@ -368,5 +368,5 @@ def _runtime(compiler: Compiler, cache: KernelCache) -> ctypes.CDLL:
             pointers = [ctypes.c_void_p] * 3
             library.vispark_run.argtypes = ctypes.c_void_p, *extents, ctypes.c_char_p, *pointers
             library.vispark_install()
-            found.append(library)
-    return found[0]
+            loaded.append(library)
+    return loaded[0]

@@ -54,9 +54,9 @@ def refusal(source: Source, name: str, log: str, headers: Path) -> CompileError:
 
 
 def _user_line(source: Source, log: str, before: int) -> tuple[str, int]:
-    for found in reversed(list(_INCLUDED.finditer(log, 0, before))):
-        if found["file"] == source.file:
-            return found["file"], int(found["line"])
+    for match in reversed(list(_INCLUDED.finditer(log, 0, before))):
+        if match["file"] == source.file:
+            return match["file"], int(match["line"])
     after = re.compile(rf"^{re.escape(source.file)}:(\d+):", re.M).search(log)
     return source.file, int(after[1]) if after else 0
 

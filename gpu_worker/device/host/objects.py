@@ -16,7 +16,7 @@ def undefined_symbols(data: bytes) -> dict[str, bool]:
     """Return the undefined symbols of a 64-bit little-endian object file, and for each whether it is thread-local."""
     header = _HEADER.unpack_from(data)
     sections = [_SECTION.unpack_from(data, header[5] + i * header[10]) for i in range(header[11])]
-    found = {}
+    symbols = {}
     for _, kind, _, _, offset, size, link, *_ in sections:
         if kind != _SYMBOL_TABLE:
             continue
@@ -25,5 +25,5 @@ def undefined_symbols(data: bytes) -> dict[str, bool]:
             name, info, _, section, _, _ = _SYMBOL.unpack_from(data, place)
             if name and section == 0:
                 start = strings + name
-                found[data[start:data.index(b"\0", start)].decode()] = info & 15 == _THREAD_LOCAL
-    return found
+                symbols[data[start:data.index(b"\0", start)].decode()] = info & 15 == _THREAD_LOCAL
+    return symbols

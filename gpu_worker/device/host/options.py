@@ -35,21 +35,21 @@ def compiler_options(source: Source) -> tuple[list[str], list[str]]:
     >>> compiler_options(Source("", options=("-DN=4", "-UM", "--use_fast_math", "-arch=sm_90")))
     (['-std=gnu++17', '-ffast-math', '-fno-finite-math-only'], ['#define N 4', '#undef M'])
     """
-    given, macros, words = ["-std=gnu++17"], [], iter(source.options)
+    options, macros, words = ["-std=gnu++17"], [], iter(source.options)
     for option in words:
         name, equals, value = option.partition("=")
         if option in ("-use_fast_math", "--use_fast_math"):
             # What a GPU's fast mathematics does with infinities and NaNs is still defined.
-            given += ["-ffast-math", "-fno-finite-math-only"]
+            options += ["-ffast-math", "-fno-finite-math-only"]
         elif name in ("-std", "--std"):
-            given[0] = _standard(source, value or _value(source, option, words))
+            options[0] = _standard(source, value or _value(source, option, words))
         elif name in ("-fmad", "--fmad"):
-            given += ["-ffp-contract=off"] if value == "false" else []
-        elif found := re.match(r"(-[DUI]|--define-macro|--undefine-macro|--include-path)(=?)(.*)", option, re.S):
-            letter = _LONG.get(found[1], found[1])
-            text = found[3] or _value(source, option, words)
+            options += ["-ffp-contract=off"] if value == "false" else []
+        elif match := re.match(r"(-[DUI]|--define-macro|--undefine-macro|--include-path)(=?)(.*)", option, re.S):
+            letter = _LONG.get(match[1], match[1])
+            text = match[3] or _value(source, option, words)
             if letter == "-I":
-                given.append(f"-I{text}")
+                options.append(f"-I{text}")
             else:
                 macros.append(_macro(letter, text))
         elif name in _IGNORED_VALUE:
@@ -58,7 +58,7 @@ def compiler_options(source: Source) -> tuple[list[str], list[str]]:
         elif option not in _IGNORED:
             raise CompileError(f"{source.file} asks for the option {option!r}, which the host device does not know; it "
                                "takes -D, -U, -I, -std, --use_fast_math, --fmad and passes over those about GPUs")
-    return given, macros
+    return options, macros
 
 
 def _macro(letter: str, text: str) -> str:

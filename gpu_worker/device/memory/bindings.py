@@ -227,8 +227,8 @@ class Bindings(Generic[C]):
     def held(self, vrdd: int, partitions: Iterable[int] = ()) -> list[C]:
         """Return the content of a VRDD in the order of its partitions, all of it if none are named; not shared."""
         bound = self._held.get(vrdd, {})
-        wanted = sorted(bound) if not partitions else [index for index in partitions if index in bound]
-        return [bound[index] for index in wanted]
+        indexes = sorted(bound) if not partitions else [index for index in partitions if index in bound]
+        return [bound[index] for index in indexes]
 
     def vrdds(self) -> Iterator[int]:
         """Return the numbers of the VRDDs that something is held of."""
@@ -257,8 +257,8 @@ class Bindings(Generic[C]):
         if vrdd in self._borrowed:
             self._parting.setdefault(vrdd, []).extend(gone)
             return
-        for each in gone:
-            each.close()
+        for content in gone:
+            content.close()
 
     def _change(self, vrdd: int) -> None:
         self._changes += 1

@@ -58,19 +58,19 @@ class BufferSet:
 
     def reclaim(self) -> None:
         """End the uses that a failed plan has left of this set, which no other plan uses."""
-        for buffer, known in self._known.items():
-            while buffer.users > known:
+        for buffer, users in self._known.items():
+            while buffer.users > users:
                 buffer.close()
 
     def adjust_refs(self, buffers: Iterable[Buffer], change: int) -> bool:
         """Count the uses that bound partitions have of buffers of this set."""
-        found = False
+        is_any = False
         with _lock:
             for buffer in buffers:
                 if buffer in self._known:
                     self._known[buffer] += change
-                    found = True
-        return found
+                    is_any = True
+        return is_any
 
     def close(self) -> None:
         """Release the memory; partitions in the set still hold theirs."""

@@ -71,16 +71,16 @@ class HeldArray:
             return self
         cut = replace(self.field, shape=(rows, *self.field.shape[1:]))
         host = None if self.host is None else self.host[:field_bytes(cut)]
-        found = HeldArray(cut, host, self.buffer.share() if self.buffer else None)
+        head = HeldArray(cut, host, self.buffer.share() if self.buffer else None)
         self.close()
-        return found
+        return head
 
     def rows(self, first: int, behind: int) -> HeldArray:
         """Return a new array of the rows from ``first`` to before ``behind``, in this one's host memory."""
         assert self.host is not None
         cut = replace(self.field, shape=(behind - first, *self.field.shape[1:]))
-        each = self.nbytes // max(self.field.shape[0], 1)
-        return HeldArray(cut, host=self.host[first * each:behind * each])
+        row = self.nbytes // max(self.field.shape[0], 1)
+        return HeldArray(cut, host=self.host[first * row:behind * row])
 
     def close(self, recycle: Recycle = Buffer.close) -> None:
         """End one use."""

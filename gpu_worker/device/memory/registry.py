@@ -55,8 +55,8 @@ class Registry:
         """Return the buffers that all partitions of a VRDD are bound to, as :meth:`Bindings.binding` does; None if
         there are none.
         """
-        found = self._state.binding(vrdd)
-        return found if isinstance(found, BoundBuffers) else None
+        binding = self._state.binding(vrdd)
+        return binding if isinstance(binding, BoundBuffers) else None
 
     def is_in_patches(self, vrdd: int) -> bool:
         """Return whether the blocks of a grid are windows of patches already, and not as they came."""
@@ -74,9 +74,9 @@ class Registry:
             held = self._state.held(vrdd)
             if len(held) != count or any(array.host is not None for each in held for array in each.arrays):
                 return False
-            known = self._copied.get(vrdd)
-            self._copied[vrdd] = version if known not in (version, -version) else -version
-            return known == version
+            last = self._copied.get(vrdd)
+            self._copied[vrdd] = version if last not in (version, -version) else -version
+            return last == version
 
     def has_tried_patches(self, vrdd: int) -> bool:
         """Return whether :meth:`keeps_patches` has returned true for the present content, and the content is not

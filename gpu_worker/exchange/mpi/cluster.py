@@ -155,20 +155,20 @@ class Cluster:
             return Done(0)
         if not request.onward:
             raise OptionError(f"this is worker {self._directory.worker}, not {request.worker}")
-        said: list[VisparkError] = []
+        errors: list[VisparkError] = []
         for other in self._others:
             try:
                 return self._ask(other, replace(request, onward=False))
             except VisparkError as error:
-                said.append(type(error)(f"{other}: {error.message}"))
+                errors.append(type(error)(f"{other}: {error.message}"))
         # One that does not answer now may be that worker's.
-        silent = [error.message for error in said if not isinstance(error, OptionError)]
+        silent = [error.message for error in errors if not isinstance(error, OptionError)]
         if silent:
             raise WorkerUnavailable(f"{'; '.join(silent)}. No daemon that answers is worker {request.worker}: start "
                                     "the one there, or name the right nodes with 'gpu-worker start --hosts'")
         raise OptionError(
             f"no daemon that this one knows is worker {request.worker}; name the nodes with 'gpu-worker start --hosts'",
-            detail="\n".join(error.message for error in said))
+            detail="\n".join(error.message for error in errors))
 
     def _reap(self, process: subprocess.Popen[bytes], pidfd: int) -> None:
         """Wait in the background for a prted's end, so that it does not stay as a zombie; end it if it is stopped.
@@ -268,8 +268,8 @@ class Cluster:
 
     def _proof(self, role: bytes, body: bytes, challenge: bytes, nonce: bytes) -> bytes:
         parts = (role, challenge, nonce, body)
-        said = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
-        return hmac.digest(self._key, said, "sha256")
+        message = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+        return hmac.digest(self._key, message, "sha256")
 
 
 def _address(where: str) -> tuple[str, int] | None:
@@ -285,11 +285,11 @@ def _address(where: str) -> tuple[str, int] | None:
 def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            found, key = os.fstat(file.fileno()), file.read().strip()
+            status, key = os.fstat(file.fileno()), file.read().strip()
     except OSError as error:
         raise OptionError(f"the cluster's key cannot be read: {error}") from error
-    if found.st_uid != os.geteuid() or found.st_mode & 0o077:
-        raise Unauthorized(f"{path} has mode {found.st_mode & 0o777:04o} and belongs to user {found.st_uid}; the "
+    if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        raise Unauthorized(f"{path} has mode {status.st_mode & 0o777:04o} and belongs to user {status.st_uid}; the "
                            f"cluster's key must be yours alone, 0600")
     if len(key) < _LEAST_KEY:
         raise OptionError(f"the cluster's key in {path} has {len(key)} bytes; it must have {_LEAST_KEY} or more")

@@ -30,11 +30,11 @@ class ExitReport:
                  trace: TracebackType | None) -> None:
         if error is None or kind is None or isinstance(error, WorkerLost):
             return      # the device process has ended, and says so itself
-        found = traceback.TracebackException(kind, error, trace)
-        last = found.stack[-1]
-        said = f"{kind.__name__}: {error} ({Path(last.filename).name}, line {last.lineno}, in {last.name})"
-        whole = "".join(found.format())
+        report = traceback.TracebackException(kind, error, trace)
+        last = report.stack[-1]
+        summary = f"{kind.__name__}: {error} ({Path(last.filename).name}, line {last.lineno}, in {last.name})"
+        whole = "".join(report.format())
         with suppress(OSError), self._log.open("a") as file:
-            file.write(f"{self._who} ends: {said}\n{whole}")
+            file.write(f"{self._who} ends: {summary}\n{whole}")
         with suppress(WorkerLost):
-            self._connection.send(Ended(said[:4096], whole[-65536:]), Answer)
+            self._connection.send(Ended(summary[:4096], whole[-65536:]), Answer)

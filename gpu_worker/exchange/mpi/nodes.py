@@ -62,11 +62,11 @@ def program(name: str) -> str:
         If there is none.
     """
     beside = Path(sys.executable).parent / name
-    found = str(beside) if beside.exists() else shutil.which(name)
-    if not found:
+    path = str(beside) if beside.exists() else shutil.which(name)
+    if not path:
         raise WorkerUnavailable(f"a grid that spans nodes needs Open MPI 5, and there is no {name} here: "
                                 f"{install('mpi')}")
-    return found
+    return path
 
 
 def unfit(path: str) -> str:
@@ -74,13 +74,13 @@ def unfit(path: str) -> str:
     as on a machine that has no process or no time for it.
     """
     try:
-        said = subprocess.run([path, "--version"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, timeout=_VERSION_SECONDS, text=True, errors="replace").stdout
+        release = subprocess.run([path, "--version"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                 stderr=subprocess.STDOUT, timeout=_VERSION_SECONDS, text=True, errors="replace").stdout
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    if _RELEASE.match(said):
+    if _RELEASE.match(release):
         return ""
-    return (f"a grid that spans nodes needs Open MPI 5, and {path} is {said.partition(chr(10))[0]!r}: "
+    return (f"a grid that spans nodes needs Open MPI 5, and {path} is {release.partition(chr(10))[0]!r}: "
             f"{install('mpi')}, beside this Python")
 
 
@@ -162,7 +162,7 @@ def checked(arguments: Sequence[str]) -> tuple[str, ...]:
     ProtocolError
         If there are others.
     """
-    kept, place = [], 0
+    passed, place = [], 0
     while place < len(arguments):
         argument = arguments[place]
         count = _ARGUMENTS.get(argument)
@@ -170,9 +170,9 @@ def checked(arguments: Sequence[str]) -> tuple[str, ...]:
         if count is None or len(values) < count or not all(value.isprintable() for value in values):
             raise ProtocolError(f"prted is not started with {argument!r}")
         if not values or values[0] not in _DROPPED:
-            kept += [argument, *values]
+            passed += [argument, *values]
         place += 1 + count
-    return tuple(kept)
+    return tuple(passed)
 
 
 def start_prted(directory: RuntimeDirectory, arguments: Sequence[str]) -> subprocess.Popen[bytes]:

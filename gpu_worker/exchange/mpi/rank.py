@@ -67,9 +67,9 @@ class Rank:
                 yield data
                 continue
             _await(partial(world.Iprobe, rank, _SAID, status))
-            said = bytearray(status.Get_count(MPI.BYTE))
-            world.Recv([said, MPI.BYTE], rank, _SAID)
-            yield bytes(said)
+            received = bytearray(status.Get_count(MPI.BYTE))
+            world.Recv([received, MPI.BYTE], rank, _SAID)
+            yield bytes(received)
         MPI.Request.Waitall(sends)
 
     def _staged(self, stage: StagedExchange, memory: Payload) -> tuple[Payload, list[Any], int]:

@@ -249,9 +249,9 @@ def _accepted(listener: socket.socket, wanted: Wanted, launcher: subprocess.Pope
             if launcher is not None and launcher.poll() is not None:
                 if lasting := refusals(locate(), wanted.key, OptionError) or unfit(program("mpirun")):
                     raise OptionError(f"no MPI world of {names} can come to be: {lasting}") from None
-                said = refusals(locate(), wanted.key, VisparkError) or \
+                reason = refusals(locate(), wanted.key, VisparkError) or \
                     f"mpirun ended with status {launcher.returncode}"
-                raise WorldLost(f"no MPI world of {names} came to be: {said}; see {locate().process_log}",
+                raise WorldLost(f"no MPI world of {names} came to be: {reason}; see {locate().process_log}",
                                 detail=log.tail(locate().process_log, _LAST_WORDS)) from None
             if is_over():
                 raise WorldLost(f"a worker of the MPI world of {names} was lost before it came to be") from None

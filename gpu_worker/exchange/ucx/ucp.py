@@ -251,8 +251,8 @@ class RegisteredMemory:
         self.parameters = _RequestParams(mask=1 << 6, memory_type=memory_type)
         self._handle = c_void_p()
         if nbytes:
-            wanted = _MapParams(0b10011, address, nbytes, 0, 0, memory_type)
-            check(_library().ucp_mem_map(worker.context, byref(wanted), byref(self._handle)),
+            parameters = _MapParams(0b10011, address, nbytes, 0, 0, memory_type)
+            check(_library().ucp_mem_map(worker.context, byref(parameters), byref(self._handle)),
                   f"{nbytes:,} bytes cannot be registered")
             self.parameters.mask |= 1 << 8
             self.parameters.memory = self._handle
@@ -278,8 +278,8 @@ class UcxEndpoint:
         self._handle = c_void_p()
         # Held, as UCX calls it later.
         self._on_error = _OnError(self._failed)
-        wanted = _EndpointParams(0b111, address, _ERRORS_OF_PEERS, self._on_error)
-        check(_library().ucp_ep_create(worker.handle, byref(wanted), byref(self._handle)), "no connection to a peer")
+        options = _EndpointParams(0b111, address, _ERRORS_OF_PEERS, self._on_error)
+        check(_library().ucp_ep_create(worker.handle, byref(options), byref(self._handle)), "no connection to a peer")
 
     def _failed(self, argument: object, endpoint: object, status: int) -> None:
         self.failure = meaning(status)
@@ -306,8 +306,8 @@ class UcxEndpoint:
 
     def close(self) -> Request:
         """Begin to close the connection, of which the peer learns as of a failure."""
-        wanted = _RequestParams(mask=1 << 4, flags=_CLOSE_AT_ONCE)
-        return Request(_library().ucp_ep_close_nbx(self._handle, byref(wanted)), self, "a connection is not closed")
+        parameters = _RequestParams(mask=1 << 4, flags=_CLOSE_AT_ONCE)
+        return Request(_library().ucp_ep_close_nbx(self._handle, byref(parameters)), self, "a connection is not closed")
 
 
 _PLAIN = _RequestParams(mask=0)
@@ -380,12 +380,12 @@ class UcxWorker:
 
     def arrived(self, tag: int) -> tuple[ctypes.Array[Any], Request] | None:
         """Begin to receive a message of any length with this tag, and return its memory; None if none has come."""
-        found = _Received()
-        message = _library().ucp_tag_probe_nb(self.handle, tag, _EVERY_BIT, 1, byref(found))
+        probed = _Received()
+        message = _library().ucp_tag_probe_nb(self.handle, tag, _EVERY_BIT, 1, byref(probed))
         if message is None:
             return None
-        data = ctypes.create_string_buffer(found.length)
-        return data, Request(_library().ucp_tag_msg_recv_nbx(self.handle, data, found.length, message, byref(_PLAIN)),
+        data = ctypes.create_string_buffer(probed.length)
+        return data, Request(_library().ucp_tag_msg_recv_nbx(self.handle, data, probed.length, message, byref(_PLAIN)),
                              data, "a message is not received")
 
     def flush(self) -> Request:

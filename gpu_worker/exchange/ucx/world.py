@@ -149,22 +149,22 @@ class UcxWorld(JoinedWorld):
 
     def _gathered(self, data: bytes, check: Callable[[], None]) -> tuple[bytes, ...]:
         """Tell all ranks the data, and return that of all."""
-        said: dict[int, bytes] = {self.rank: data}
+        by_rank: dict[int, bytes] = {self.rank: data}
         sends = [endpoint.send_bytes(data, tag(self.key, self.rank, SAID))
                  for endpoint in self._peers.endpoints.values()]
         for rank in self._peers.endpoints:
-            said[rank] = self._receive_from(rank, check)
+            by_rank[rank] = self._receive_from(rank, check)
         self._await(sends, check)
         self._await([self._worker.flush()], check)
-        return tuple(said[rank] for rank in range(self.size))
+        return tuple(by_rank[rank] for rank in range(self.size))
 
     def _receive_from(self, rank: int, check: Callable[[], None]) -> bytes:
         """Wait for what a rank tells this one, and return it."""
         arrived: list[tuple[Any, Request]] = []
 
         def has_arrived() -> bool:
-            found = self._worker.arrived(tag(self.key, rank, SAID))
-            arrived.extend([found] if found else [])
+            message = self._worker.arrived(tag(self.key, rank, SAID))
+            arrived.extend([message] if message else [])
             return bool(arrived)
 
         self._wait(has_arrived, check)
@@ -236,9 +236,9 @@ class UcxWorld(JoinedWorld):
 
     def _stage(self, number: int, sends: tuple[MessageSpec, ...], receives: tuple[MessageSpec, ...]) -> Staged:
         with ExitStack() as undo, self._lock:
-            found = [self._location(part, undo) for part in (*sends, *receives)]
+            located = [self._location(part, undo) for part in (*sends, *receives)]
             close = undo.pop_all().close
-        locations, memories = [each[0] for each in found], [each[1] for each in found]
+        locations, memories = [each[0] for each in located], [each[1] for each in located]
         count = len(sends)
         return RegisteredStage(number, tuple(locations[:count]), tuple(locations[count:]), partial(self._forget, close),
                                tuple(zip(sends, memories[:count], strict=True)),
@@ -280,14 +280,14 @@ class UcxWorld(JoinedWorld):
         with self._lock:
             for request in self._moving:
                 request.cancel(self._worker)
-            left = [*self._moving, *self._peers.close()]
+            pending = [*self._moving, *self._peers.close()]
             self._moving = []
             until = time.monotonic() + _CLOSE_SECONDS
-            while left and time.monotonic() < until:
+            while pending and time.monotonic() < until:
                 if not self._worker.progress():
                     time.sleep(_NAP_SECONDS)
-                left = [request for request in left if not _is_over(request)]
-            for request in left:
+                pending = [request for request in pending if not _is_over(request)]
+            for request in pending:
                 request.free()
 
     def _disconnect(self) -> None:

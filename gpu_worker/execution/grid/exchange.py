@@ -100,29 +100,29 @@ def exchange(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Conti
     if halos and not domain.is_complete:
         raise PlanError("ghost cells are exchanged among all blocks of a grid, and some are neither here nor with "
                         "another worker that runs the plan")
-    made = Exchange(late=(NOT_LATE,) * len(domain.patches))
+    result = Exchange(late=(NOT_LATE,) * len(domain.patches))
     if not halos:
-        return made
+        return result
     fields = [content[halo.field] for halo in halos]
-    found = routes(domain, tuple((halo.below, halo.above, halo.rules, cells.dtype.itemsize)
-                                 for halo, cells in zip(halos, fields, strict=True)))
+    routed = routes(domain, tuple((halo.below, halo.above, halo.rules, cells.dtype.itemsize)
+                                  for halo, cells in zip(halos, fields, strict=True)))
     addresses = np.array([buffer.address for cells in fields for buffer in cells.buffers], np.int64)
-    _fill(domain, content, halos, context, tags, made)
-    for device, route in found.local:
-        made.first += context.routing(device, route, addresses, context.stream(device))
-    if found.across:
-        _across(domain, fields, found.across, addresses, context, made)
+    _fill(domain, content, halos, context, tags, result)
+    for device, route in routed.local:
+        result.first += context.routing(device, route, addresses, context.stream(device))
+    if routed.across:
+        _across(domain, fields, routed.across, addresses, context, result)
     if world is None:
-        made.late = domain.once(("late", found), lambda: tuple(late_sides(domain.boxes, found.crossing)))
+        result.late = domain.once(("late", routed), lambda: tuple(late_sides(domain.boxes, routed.crossing)))
     else:
         with_nodes = exchange_with_nodes(domain, content, halos, context, world)
         # Before what goes to other devices, as it takes longest.
-        made.beside[:0] = with_nodes.beside
-        made.after += with_nodes.after
-        made.came += [GhostDependency(device, context.copy_stream(device), device) for device in with_nodes.takers]
-        made.settled += with_nodes.settled
-        made.late = tuple(late_sides(domain.boxes, [*found.crossing, *with_nodes.pieces]))
-    return made
+        result.beside[:0] = with_nodes.beside
+        result.after += with_nodes.after
+        result.came += [GhostDependency(device, context.copy_stream(device), device) for device in with_nodes.takers]
+        result.settled += with_nodes.settled
+        result.late = tuple(late_sides(domain.boxes, [*routed.crossing, *with_nodes.pieces]))
+    return result
 
 
 def _fill(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continued], context: GridContext,
@@ -156,12 +156,12 @@ def _fills(domain: Domain, halo: Continued) -> dict[int, list[Filled]]:
 
 def _filled(domain: Domain, cells: Cells, piece: Filled, halo: Continued, context: GridContext) -> Copy:
     patch, size = domain.patches[piece.target], cells.dtype.itemsize
-    target, given = cells.address(piece.target, patch.layout, piece.to.low), halo.side(piece.axis, piece.side)
-    if given.values < 0:
-        return Copy(context.pattern(patch.device, given.value).address, target, (0, 0, 0), patch.layout.strides,
+    target, edge = cells.address(piece.target, patch.layout, piece.to.low), halo.side(piece.axis, piece.side)
+    if edge.values < 0:
+        return Copy(context.pattern(patch.device, edge.value).address, target, (0, 0, 0), patch.layout.strides,
                     piece.to.shape, size)
     slab = slab_box(domain.lattice.shape, domain.ghosts, piece.axis, piece.side)
-    values = context.arguments.buffer(given.values, patch.device, context.stream(patch.device))
+    values = context.arguments.buffer(edge.values, patch.device, context.stream(patch.device))
     if values.nbytes != slab.size * size:
         raise PlanError(f"the values for side {piece.side} of axis {piece.axis} of {halo.field!r} have {values.nbytes} "
                         f"bytes; they must have {slab.size * size}, for {slab.shape} cells")
@@ -197,16 +197,16 @@ def _across(domain: Domain, fields: Sequence[Cells], across: Sequence[Across], a
     The stream beside starts when the cells to give are there, and nobody reads the ghosts to be overwritten any more;
     what computes next on the giving device must not touch the cells before they were read.
     """
-    for each in across:
-        giver, stream = each.giver, context.copy_stream(each.giver)
-        for device in (giver, *each.takers):
+    for routing in across:
+        giver, stream = routing.giver, context.copy_stream(routing.giver)
+        for device in (giver, *routing.takers):
             made.beside.append(partial(giver.wait, context.stream(device), stream=stream, of=device))
-        if each.direct is not None:
-            made.beside += context.routing(giver, each.direct, addresses, stream)
-        for taker, pieces in each.staged:
+        if routing.direct is not None:
+            made.beside += context.routing(giver, routing.direct, addresses, stream)
+        for taker, pieces in routing.staged:
             copies = [copy_of(domain, piece, fields[number].dtype.itemsize, fields[number]) for number, piece in pieces]
             made.beside += _staged(giver, taker, copies, context)
-        made.came += [GhostDependency(taker, stream, giver) for taker in each.takers]
+        made.came += [GhostDependency(taker, stream, giver) for taker in routing.takers]
         made.settled.append(partial(giver.wait, stream, stream=context.stream(giver), of=giver))
 
 

@@ -80,9 +80,9 @@ class Stepper:
 
     def exchange(self, halos: Sequence[Halo]) -> list[Operation]:
         """Fill ghost cells."""
-        made = self._exchanged(halos)
-        came = [each.on(self.context.stream(each.device)) for each in made.came]
-        return [*made.filled, *made.first, *made.beside, *made.after, *came, *made.settled]
+        result = self._exchanged(halos)
+        dependencies = [each.on(self.context.stream(each.device)) for each in result.came]
+        return [*result.filled, *result.first, *result.beside, *result.after, *dependencies, *result.settled]
 
     def phase(self, halos: Sequence[Halo], kernel: StencilSource, protected: Sequence[Cells] = ()
               ) -> tuple[list[Operation], list[Operation]]:
@@ -90,16 +90,16 @@ class Stepper:
 
         Of the operations, the first ones are done before the others, and need not be done again.
         """
-        made = self._exchanged(halos)
+        exchanged = self._exchanged(halos)
         results = {described.name: self._target(described, protected) for described in kernel.launch.outputs}
-        operations = launches(kernel.launch, kernel.source, self.domain, self.content, results, made, self.context)
+        operations = launches(kernel.launch, kernel.source, self.domain, self.content, results, exchanged, self.context)
         self.content = self.content | results if kernel.launch.merge else results
-        return made.filled, operations
+        return exchanged.filled, operations
 
     def _exchanged(self, halos: Sequence[Halo]) -> Exchange:
-        made = exchange(self.domain, self.content, self._continued(halos), self.context, self.tags, self.world)
-        self.has_filled |= bool(made.filled)
-        return made
+        exchanged = exchange(self.domain, self.content, self._continued(halos), self.context, self.tags, self.world)
+        self.has_filled |= bool(exchanged.filled)
+        return exchanged
 
     def _continued(self, halos: Sequence[Halo]) -> list[Continued]:
         missing = [halo.field for halo in halos if halo.field not in self.content]
@@ -135,8 +135,8 @@ class Stepper:
             buffer.ghosts = tag
         for cells in self.content.values():
             cells.share()
-        for each in self.owned.values():
-            for cells in each:
+        for owned in self.owned.values():
+            for cells in owned:
                 for buffer in cells.buffers:
                     self.context.recycle(buffer)
         self.owned.clear()
@@ -206,12 +206,12 @@ class Loop:
 
     def _begin(self, state: LoopState, shape: SegmentShape) -> Segment:
         """Run a segment, replayed or for the first time."""
-        found = state.segments.get(shape)
-        if found is None:
-            state.segments[shape] = found = self._explored(state, shape)
+        segment = state.segments.get(shape)
+        if segment is None:
+            state.segments[shape] = segment = self._explored(state, shape)
         else:
-            self._enqueue_again(found.entries)
-        return found
+            self._enqueue_again(segment.entries)
+        return segment
 
     def _enqueue_again(self, entries: Sequence[Entry]) -> None:
         self._stepper.context.enqueue_again(entries)
@@ -227,14 +227,14 @@ class Loop:
         entries, state, before = [], start, start           # type: tuple[list[Entry], LoopState, LoopState]
         for place, together in enumerate(shape.advances, start=1):
             before = state
-            kept = shape.is_compared and place == len(shape.advances)
-            found = state.passes.get((together, kept))
-            if found is None:
-                state.passes[together, kept] = found = self._passed(state, together, kept)
+            is_kept = shape.is_compared and place == len(shape.advances)
+            passed = state.passes.get((together, is_kept))
+            if passed is None:
+                state.passes[together, is_kept] = passed = self._passed(state, together, is_kept)
             else:
-                self._enqueue_again(found.entries)
-            entries += found.entries
-            state = found.after
+                self._enqueue_again(passed.entries)
+            entries += passed.entries
+            state = passed.after
         key = (before if shape.is_compared else None), state, shape.is_checked
         if key in self._asked:
             self._enqueue_again(self._asked[key][0])
@@ -248,12 +248,12 @@ class Loop:
         stepper.content, stepper.tags = dict(state.content), self._tags(state.tags)
         operations: list[Operation] = []
         for phase in self._step.together if together else self._step.phases:
-            filled, each = stepper.phase(phase.halos, self._kernels[phase.launch],
-                                         list(state.content.values()) if kept else ())
+            filled, computed = stepper.phase(phase.halos, self._kernels[phase.launch],
+                                             list(state.content.values()) if kept else ())
             if self._is_steady:
                 self._noted(filled)
                 filled = []
-            operations += [*filled, *each]
+            operations += [*filled, *computed]
         return Pass(self._noted(operations), self._here())
 
     def _read(self, before: LoopState | None, after: LoopState,

@@ -134,16 +134,16 @@ def questions(before: dict[str, Cells] | None, content: dict[str, Cells], writte
     checked : bool
         Whether to ask for cells that are not finite.
     """
-    found, least, names = [], -1.0, ()      # type: tuple[list[Reduction], float, tuple[str, ...]]
+    asked, least, names = [], -1.0, ()      # type: tuple[list[Reduction], float, tuple[str, ...]]
     if before is not None:
         there = [name for name in written if name in content]
         same = [name for name in there if name in before and before[name].dtype == content[name].dtype]
-        found.append(Reduction.change([(before[name], content[name]) for name in same]))
+        asked.append(Reduction.change([(before[name], content[name]) for name in same]))
         least = 0.0 if same == there else np.inf
     if checked:
         names = tuple(name for name, cells in content.items() if cells.dtype.kind in "fc")
-        found += [Reduction.finite(content[name]) for name in names]
-    return found, names, least
+        asked += [Reduction.finite(content[name]) for name in names]
+    return asked, names, least
 
 
 class LoopGraph:
@@ -243,11 +243,11 @@ class LoopRoute:
 
 def reached(start: LoopState) -> list[Segment]:
     """Return all segments that are reachable from a state."""
-    found: dict[LoopState, None] = {start: None}
+    states: dict[LoopState, None] = {start: None}
     waiting = [start]
     while waiting:
         for segment in waiting.pop().segments.values():
-            if segment.after not in found:
-                found[segment.after] = None
+            if segment.after not in states:
+                states[segment.after] = None
                 waiting.append(segment.after)
-    return [segment for state in found for segment in state.segments.values()]
+    return [segment for state in states for segment in state.segments.values()]

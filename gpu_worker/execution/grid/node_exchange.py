@@ -66,7 +66,7 @@ def exchange_with_nodes(domain: Domain, content: Mapping[str, Cells], halos: Seq
                       world: JoinedWorld
                       ) -> NodeExchange:
     """Return the operations that exchange ghost cells with the other ranks of a world."""
-    made = NodeExchange()
+    result = NodeExchange()
     sends: dict[tuple[int, int], Message] = {}
     receives: dict[tuple[int, int], Message] = {}
     for peer in range(world.size):
@@ -86,10 +86,10 @@ def exchange_with_nodes(domain: Domain, content: Mapping[str, Cells], halos: Seq
                     message = receives.setdefault((peer, giver * _DEVICES + taker), Message(
                         domain.patches[piece.target].device, peer, giver * _DEVICES + taker))
                     message.add(partial(_unpack, domain, cells, piece), piece.to.size * cells.dtype.itemsize)
-                    made.pieces.append(piece)
+                    result.pieces.append(piece)
     if sends or receives:
-        _operations(list(sends.values()), list(receives.values()), context, world, made)
-    return made
+        _operations(list(sends.values()), list(receives.values()), context, world, result)
+    return result
 
 
 def _operations(sends: Sequence[Message], receives: Sequence[Message], context: GridContext, world: JoinedWorld,
@@ -128,10 +128,10 @@ def _sending(message: Message, location: MessageMemory, context: GridContext) ->
     """Return the operations that bring a message to where it leaves from."""
     stream = context.copy_stream(message.device)
     buffer = location.buffer or context.held(message.nbytes, message.device)
-    made = context.copying(message.device, [copy(buffer.address) for copy in message.copies], stream)
+    operations = context.copying(message.device, [copy(buffer.address) for copy in message.copies], stream)
     if location.host is not None:
-        made.append(partial(message.device.copy_out, location.host, buffer, stream=stream))
-    return made
+        operations.append(partial(message.device.copy_out, location.host, buffer, stream=stream))
+    return operations
 
 
 def _pack(domain: Domain, cells: Cells, piece: Copied, address: int) -> Copy:

@@ -53,8 +53,8 @@ class NodePlanes:
 
     def answers(self, own: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the answers (uint64) of all nodes to the same questions."""
-        said = self._world.gather(b"".join(each.tobytes() for each in own))
-        return [found for each in said for found in np.frombuffer(each, np.uint64).reshape(-1, len(own[0]))]
+        gathered = self._world.gather(b"".join(each.tobytes() for each in own))
+        return [found for each in gathered for found in np.frombuffer(each, np.uint64).reshape(-1, len(own[0]))]
 
     def brought(self, held: Sequence[Held], fields: dict[str, np.dtype], widths: Triple,
                 periodic: Sequence[bool]) -> list[Held]:

@@ -63,8 +63,8 @@ def turns(devices: Sequence[_Device], ranges: Iterable[_Range]) -> Iterator[list
     >>> list(turns(["a", "b"], range(3)))
     [[('a', 0), ('b', 1)], [('a', 2)]]
     """
-    left = iter(ranges)
-    while several := list(zip(devices, left, strict=False)):
+    remaining = iter(ranges)
+    while several := list(zip(devices, remaining, strict=False)):
         yield several
 
 
@@ -190,11 +190,11 @@ class GridByPlanes:
 
     def _steps_at_once(self, step: IterateStep, values: Sequence[Partition], most: int) -> int:
         """Return the number of steps that all nodes do on planes while these are on their devices."""
-        each = self._reach(step.phases, 1)
-        count = min([most, *[self._steps_of(step.phases, values, box, each) for box in self._boxes]]) \
-            if any(each) else most
+        reach = self._reach(step.phases, 1)
+        count = min([most, *[self._steps_of(step.phases, values, box, reach) for box in self._boxes]]) \
+            if any(reach) else most
         while count > 1 and any(self._planes_at_once(step.phases, count, box, values)
-                                <= 2 * count * each[self._axis] for box in self._boxes):
+                                <= 2 * count * reach[self._axis] for box in self._boxes):
             count //= 2
         return count if self._nodes is None else self._nodes.least(count)
 
@@ -244,10 +244,10 @@ class GridByPlanes:
         layouts = [PatchLayout(each, ghosts) for each in column]
         beyond = 2 * ghosts[axis]
         cells = sum(layout.elements for layout in layouts) / (self._lattice.shape[axis] + beyond)
-        came = sum(dtype.itemsize for dtype in fields_of(values).values())
-        made = {each.name: np.dtype(each.dtype).itemsize for phase in phases
-                for each in self._steps.outputs(phase.launch)}
-        return int(self._budget / (cells * (2 * came + 3 * sum(made.values())))) - beyond
+        read = sum(dtype.itemsize for dtype in fields_of(values).values())
+        written = {each.name: np.dtype(each.dtype).itemsize for phase in phases
+                   for each in self._steps.outputs(phase.launch)}
+        return int(self._budget / (cells * (2 * read + 3 * sum(written.values())))) - beyond
 
     def _ranges(self, phases: Sequence[Phase], steps: int, values: Sequence[Partition]) -> Iterator[_Planes]:
         """Yield the planes of this node's boxes in ranges.
@@ -260,12 +260,12 @@ class GridByPlanes:
         axis, widths, periodic = self._axis, self._reach(phases, steps), self._periodic(phases)
         for box in self._boxes:
             planes = self._planes_at_once(phases, steps, box, values)
-            each = planes - 2 * widths[axis]
-            if each < 1:
+            thickness = planes - 2 * widths[axis]
+            if thickness < 1:
                 raise OutOfMemory(f"{max(planes, 0)} planes of the grid fit {values[0].device.name} together with what "
                                   f"is computed of them, and one depends on {widths[axis]} on either side")
-            for low in range(box.low[axis], box.high[axis], each):
-                only = box.along(axis, low, min(low + each, box.high[axis]))
+            for low in range(box.low[axis], box.high[axis], thickness):
+                only = box.along(axis, low, min(low + thickness, box.high[axis]))
                 yield _Planes(only, tuple(around(only, widths, self._lattice.shape, periodic)))
 
     def _passed(self, advance: Advance, phases: Sequence[Phase], steps: int, values: Sequence[Partition],
@@ -276,7 +276,7 @@ class GridByPlanes:
         held = list(self._held(values))
         if self._nodes is not None:
             held += self._nodes.brought(held, fields_of(values), self._reach(phases, steps), self._periodic(phases))
-        made: list[Partition] = []
+        results: list[Partition] = []
         for several in turns(devices, ranges):
             leaving = []        # what devices copy out, beside each other
             for device, planes in several:
@@ -286,24 +286,24 @@ class GridByPlanes:
                 content = {name: self._brought(domain, name, dtype, held)
                            for name, dtype in fields_of(values).items()}
                 after = advance(domain, content)
-                made = made or self._reserved(after, values)
+                results = results or self._reserved(after, values)
                 if tests is not None:
                     tests.ask(domain, content, after, planes.only, values)
-                leaving.append((device, self._copied_out(domain, after, planes, made)))
+                leaving.append((device, self._copied_out(domain, after, planes, results)))
                 for cells in (*content.values(), *after.values()):
                     for buffer in cells.buffers:
                         self._steps.context.recycle(buffer)
             for device, passing in leaving:
                 device.synchronize(stream=self._steps.context.stream(device))
-                for target, came in passing:
-                    store(target, came)
+                for target, received in passing:
+                    store(target, received)
             if tests is not None:
                 tests.answered()
             self._steps.context.close()
             self._context.scratch.close()       # the next ranges may be of another size
             failpoint("wave-done")
-        sync(array.host for value in made for array in value.arrays)
-        return made
+        sync(array.host for value in results for array in value.arrays)
+        return results
 
     def _brought(self, domain: Domain, name: str, dtype: np.dtype, held: Sequence[Held]) -> Cells:
         """Copy the cells of a field to the device."""
@@ -322,8 +322,8 @@ class GridByPlanes:
                     copies.append(copy_between((staged[-1].address, PackedLayout(shared, (0, 0, 0))),
                                                (buffer.address, layout), shared, dtype.itemsize))
             context.copy(device, copies)
-            for each in staged:
-                context.recycle(each)
+            for upload in staged:
+                context.recycle(upload)
             buffers.append(buffer)
         return Cells(dtype, tuple(buffers))
 
@@ -361,7 +361,7 @@ class GridByPlanes:
 
     def _reserved(self, after: Mapping[str, Cells], values: Sequence[Partition]) -> list[Partition]:
         """Return the partitions with memory below the device for what comes out of all planes."""
-        made, tiers, place = [], self._context.names.tiers, self._context.place_below
+        reserved, tiers, place = [], self._context.names.tiers, self._context.place_below
         for value in values:
             blocks = []
             for number in value.positions:
@@ -372,8 +372,8 @@ class GridByPlanes:
                 starts = [0, *ends[:-1]]
                 blocks.append(tuple([HeldArray(field, host=memory[start:start + field_bytes(field)])
                                      for field, start in zip(fields, starts, strict=True)]))
-            made.append(value.with_blocks(blocks))
-        return made
+            reserved.append(value.with_blocks(blocks))
+        return reserved
 
     def _copied_out(self, domain: Domain, after: Mapping[str, Cells], planes: _Planes,
                     made: Sequence[Partition]) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -85,9 +85,9 @@ class Reading:
         """
         if world is None:
             return self._found
-        said = world.gather(b"".join(found.tobytes() for found in self._found))
+        gathered = world.gather(b"".join(found.tobytes() for found in self._found))
         count = len(self._found[0])
-        return [found for each in said for found in np.frombuffer(each, np.uint64).reshape(-1, count)]
+        return [found for each in gathered for found in np.frombuffer(each, np.uint64).reshape(-1, count)]
 
 
 def _launches(question: Reduction, domain: Domain, place: int, box: Box, result: np.uint64,
@@ -96,10 +96,10 @@ def _launches(question: Reduction, domain: Domain, place: int, box: Box, result:
     device, layout = domain.patches[place].device, domain.patches[place].layout
     rows = box.shape[0] * box.shape[1]
     described = region(domain.patches[place], box, domain.lattice.shape)
-    found: list[Operation] = []
+    operations: list[Operation] = []
     for several in question.fields:
         addresses = [np.uint64(cells.address(place, layout, layout.box.low)) for cells in several]
         kernel = device.compile(SOURCE, f"{question.kernel}<{_C_TYPES[several[0].dtype.str[1:]]}>")
-        found.append(partial(device.launch, kernel, (min(rows, 16 * device.multiprocessors),), (THREADS,),
-                             [*addresses, described, result], stream=context.stream(device)))
-    return found
+        operations.append(partial(device.launch, kernel, (min(rows, 16 * device.multiprocessors),), (THREADS,),
+                                  [*addresses, described, result], stream=context.stream(device)))
+    return operations

@@ -72,8 +72,8 @@ class Grids:
         domain = self._known(key, lambda: Domain.of(grid, owners))
         if world is None:
             return domain
-        said = world.agree(domain.described())
-        among = self._known((*key, said), lambda: domain.among(said))
+        described = world.agree(domain.described())
+        among = self._known((*key, described), lambda: domain.among(described))
         if any(among.by_planes):
             raise TakenByPlanes
         return among
@@ -144,9 +144,9 @@ class Grids:
         if wanted is None or isinstance(error, PlanUnknown):    # after which the plan comes again, whole
             return
         named = [(wanted.key, vrdd) for vrdd in vrdds]
-        started, made = (named[0] if named else None), named[1:]
+        started, vrdds_made = (named[0] if named else None), named[1:]
         if error.is_alike or (isinstance(error, PartitionMissing) and started in self._unmade):
-            self._unmade.extend(made)
+            self._unmade.extend(vrdds_made)
             self.turn_done(wanted)
         else:
             self.end(wanted.key)

@@ -61,7 +61,7 @@ def launches(launch: StencilLaunch, source: Source, domain: Domain, content: Map
     kernels = {device: device.compile(source, launch.kernel) for device in
                {patch.device for patch in domain.patches}}
     fields = [content[name] for name in launch.inputs] + [results[described.name] for described in launch.outputs]
-    given = {device: [_argument(argument, device, context) for argument in launch.arguments] for device in kernels}
+    arguments = {device: [_argument(argument, device, context) for argument in launch.arguments] for device in kernels}
     slots = {device: device.side_by_side(kernel, prod(launch.block), launch.shared)
              for device, kernel in kernels.items()}
     early: list[Operation] = []
@@ -75,7 +75,7 @@ def launches(launch: StencilLaunch, source: Source, domain: Domain, content: Map
             rims[device, part.late % len(RIMS)] = stream
         addresses = [np.uint64(cells.buffers[part.place].address + origin * cells.dtype.itemsize) for cells in fields]
         operations.append(partial(device.launch, kernels[device], part.grid, launch.block,
-                                  [*addresses, part.region, *given[device]], shared=launch.shared, stream=stream))
+                                  [*addresses, part.region, *arguments[device]], shared=launch.shared, stream=stream))
     return _in_order(exchanged, early, late, rims, context)
 
 
@@ -84,13 +84,13 @@ def _in_order(exchanged: Exchange, early: Sequence[Operation], late: Sequence[Op
     """Return all operations in order. The rim streams, or the device's own stream if it has none, wait for late ghost
     cells behind all earlier work.
     """
-    came = []
-    for each in exchanged.came:
-        waiting = [stream for (device, _), stream in rims.items() if device is each.device]
-        came += [each.on(stream) for stream in waiting or [context.stream(each.device)]]
+    dependencies = []
+    for dependency in exchanged.came:
+        waiting = [stream for (device, _), stream in rims.items() if device is dependency.device]
+        dependencies += [dependency.on(stream) for stream in waiting or [context.stream(dependency.device)]]
     ended = [partial(device.wait, stream, stream=context.stream(device), of=device)
              for (device, _), stream in rims.items()]
-    return [*exchanged.first, *exchanged.beside, *early, *exchanged.after, *came, *late, *ended,
+    return [*exchanged.first, *exchanged.beside, *early, *exchanged.after, *dependencies, *late, *ended,
             *exchanged.settled]
 
 
@@ -111,8 +111,8 @@ def _cut(launch: StencilLaunch, domain: Domain, late: tuple[Late, ...], slots: t
             extent = box.shape[dealt]
             count = parts_of(box.shape, launch, slots[place])
             if count >= _SPLIT and _is_thick(box.shape, launch, count, slots[place], dealt):
-                for each in widths:
-                    each[dealt] = max(each[dealt], extent // count) if each[dealt] else 0
+                for extents in widths:
+                    extents[dealt] = max(extents[dealt], extent // count) if extents[dealt] else 0
         inner, outer = shells(box, *widths)
         for number, whole in enumerate((inner, *outer), start=-1):
             for cells in launched(whole, launch.tile):

@@ -107,8 +107,8 @@ class GridSteps:
         arrays = self._arrays(values)
         content = {}
         for name, dtype in fields_of(values).items():
-            found = {number: arrays[number, name] for number in self._owners}
-            content[name] = self._cells(domain, dtype, found)
+            arrays_of = {number: arrays[number, name] for number in self._owners}
+            content[name] = self._cells(domain, dtype, arrays_of)
         return self._windows(values, content)
 
     def are_windows(self, values: Sequence[Partition]) -> bool:
@@ -220,7 +220,7 @@ class GridSteps:
     def padded(self, values: Sequence[Partition]) -> dict[int, HeldArray]:
         """Return copies of blocks with their ghost cells around them, as raw kernels take them."""
         copies: dict[Device, list[Copy]] = defaultdict(list)
-        found = {}
+        padded = {}
         for value, _, array in _each(values):
             if array.window is None:
                 raise PlanError("blocks have ghost cells after an exchange, and there was none")
@@ -231,9 +231,9 @@ class GridSteps:
             buffer = self._context.allocate(layout.elements * size, value.device)
             copies[value.device].append(
                 copy_between(_place(array, array.window.box), (buffer.address, layout), around, size))
-            found[id(array)] = HeldArray(described, buffer=buffer)
+            padded[id(array)] = HeldArray(described, buffer=buffer)
         self._copy(copies)
-        return found
+        return padded
 
     @property
     def _lattice_ghosts(self) -> Triple:
@@ -241,19 +241,19 @@ class GridSteps:
 
     def unpadded(self, values: Sequence[Partition]) -> dict[int, HeldArray]:
         """Return windows on results that a kernel wrote with ghost cells around them, by the identity of the arrays."""
-        found = {}
+        cells = {}
         for _, number, array in _each(values):
             box = self._lattice.block(position(self._lattice, number))
             layout = PackedLayout(box, self._lattice_ghosts)
             if array.field.shape == self._shape(box.grown(layout.ghosts, layout.ghosts)) and any(layout.ghosts):
                 described = Field(array.field.name, array.field.dtype, self._shape(box))
-                found[id(array)] = HeldArray(described, buffer=array.on_device.share(), window=BlockWindow(layout, box))
-        return found
+                cells[id(array)] = HeldArray(described, buffer=array.on_device.share(), window=BlockWindow(layout, box))
+        return cells
 
     def _cut(self, values: Sequence[Partition], chosen: Callable[[Box], tuple[Box, Triple]],
              everything: bool = False) -> dict[int, HeldArray]:
         copies: dict[Device, list[Copy]] = defaultdict(list)
-        found = {}
+        cut = {}
         for value, number, array in _each(values):
             if array.window is None and not everything:
                 continue
@@ -262,18 +262,18 @@ class GridSteps:
             described = Field(array.field.name, array.field.dtype, shape[3 - len(self._grid.shape):])
             size = np.dtype(described.dtype).itemsize
             buffer = self._context.allocate(int(np.prod(shape)) * size, value.device)
-            found[id(array)] = HeldArray(described, buffer=buffer)
+            cut[id(array)] = HeldArray(described, buffer=buffer)
             if buffer.nbytes:
                 address, layout = _place(array, self._lattice.block(position(self._lattice, number)))
                 strides = tuple(stride * step for stride, step in zip(layout.strides, steps, strict=True))
                 copies[value.device].append(Copy(address + layout.element(box.low) * size, buffer.address, strides,
                                                  packed(shape), shape, size))
         self._copy(copies)
-        return found
+        return cut
 
     def _copy(self, copies: Mapping[Device, Sequence[Copy]]) -> None:
-        for device, each in copies.items():
-            self._context.copy(device, each)
+        for device, of_device in copies.items():
+            self._context.copy(device, of_device)
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
@@ -295,8 +295,8 @@ class GridSteps:
         """Compute a stencil and return the resulting blocks."""
         halos, self._waiting = self._waiting, ()
         stepper = self._stepper(values)
-        filled, each = stepper.phase(halos, self._kernel(step.launch))
-        self._do(step.label, values, [*filled, *each])
+        filled, computed = stepper.phase(halos, self._kernel(step.launch))
+        self._do(step.label, values, [*filled, *computed])
         self.has_filled |= stepper.has_filled
         return self._windows(values, stepper.finish())
 
@@ -316,8 +316,8 @@ class GridSteps:
         """Compute one stencil on patches of a domain, and return their fields; the caller holds these, and the content.
         """
         stepper = Stepper(domain, dict(content), self._context)
-        filled, each = stepper.phase(phase.halos, self._kernel(phase.launch))
-        self._do(phase.label, values, [*filled, *each])
+        filled, computed = stepper.phase(phase.halos, self._kernel(phase.launch))
+        self._do(phase.label, values, [*filled, *computed])
         return stepper.finish()
 
     def looped(self, step: IterateStep, values: Sequence[Partition], domain: Domain,
@@ -387,11 +387,11 @@ def _each(values: Iterable[Partition]) -> Iterable[tuple[Partition, int, HeldArr
 
 def fields_of(values: Sequence[Partition]) -> dict[str, np.dtype]:
     """Return the fields that all blocks have, and their dtypes."""
-    found = {tuple((array.field.name, array.field.dtype) for array in block)
+    kinds = {tuple((array.field.name, array.field.dtype) for array in block)
              for value in values for block in value.blocks}
-    if len(found) != 1:
-        raise PlanError(f"the blocks of a grid have the same fields and dtypes; these have {len(found)} kinds of them")
-    return {name: np.dtype(dtype) for name, dtype in found.pop()}
+    if len(kinds) != 1:
+        raise PlanError(f"the blocks of a grid have the same fields and dtypes; these have {len(kinds)} kinds of them")
+    return {name: np.dtype(dtype) for name, dtype in kinds.pop()}
 
 
 def _place(array: HeldArray, box: Box) -> tuple[int, PatchLayout]:

@@ -98,8 +98,8 @@ def _agree(world: JoinedWorld | None, wrong: str) -> None:
     """Raise NotFinite if a partition has a number that is not finite, here or at another node of the plan's world:
     none may wait for one that has ended.
     """
-    said = [wrong.encode()] if world is None else world.gather(wrong.encode())
-    first = next(filter(None, said), b"").decode()
+    answers = [wrong.encode()] if world is None else world.gather(wrong.encode())
+    first = next(filter(None, answers), b"").decode()
     if first:
         partition, device, message = first.split(" ", 2)
         raise NotFinite(message, Place(partition=int(partition), device=device))

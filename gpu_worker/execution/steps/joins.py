@@ -49,15 +49,15 @@ class JoinByKeyHandler(StepHandler[JoinByKeyStep]):
     def _joined(self, context: RunContext, left: Partition) -> Partition:
         right = context.use(context.names.lookup(context.vrdd(self.step.slot), left.index))
         piece = None if left.piece is None else replace(left.piece, is_counted=True)
-        made = Partition(left.index, 0, None, self.step.empty, [], left.device, piece=piece)
+        result = Partition(left.index, 0, None, self.step.empty, [], left.device, piece=piece)
         if piece is not None:
             right = context.use(self._met(left, right))
         if left.rows and right.rows and left.blocks and right.blocks:
             right = context.to_device(right)
             with context.progress.launching(self.label, (left.index,), left.device):
-                self._match(context, left, right, made)
+                self._match(context, left, right, result)
             context.progress.mark(self.label, (left.index,), left.device, context.streams.main(left.device))
-        return context.after(left, made, own=False)
+        return context.after(left, result, own=False)
 
     def _met(self, left: Partition, right: Partition) -> Partition:
         """Return the rows of the right side whose keys, or their first items, are in the range of those of a piece of
@@ -119,7 +119,7 @@ class JoinByKeyHandler(StepHandler[JoinByKeyStep]):
     def _taken(self, work: RowKeys, value: Partition, names: Sequence[str], called: Sequence[str], places: Buffer,
                pairs: int) -> list[HeldArray]:
         """Return fields of the rows at some places, under other names."""
-        fields, found = {array.field.name: array for array in value.blocks[0]}, []
+        fields, arrays = {array.field.name: array for array in value.blocks[0]}, []
         for name, after in zip(names, called, strict=True):
             if name not in fields:
                 raise PlanError(f"there is no field {name!r} to join")
@@ -127,5 +127,5 @@ class JoinByKeyHandler(StepHandler[JoinByKeyStep]):
             held = HeldArray(replace(array.field, name=after, shape=(pairs, *array.field.shape[1:])))
             held.buffer = target = work.scratch.allocate(held.nbytes, work.device, work.stream)
             work.take_places(array, target, pairs, places)
-            found.append(held)
-        return found
+            arrays.append(held)
+        return arrays

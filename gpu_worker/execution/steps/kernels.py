@@ -32,14 +32,14 @@ class ExecHandler(StepHandler[ExecStep]):
 
     def fields_after(self, fields: Sequence[Field], launch: Launch | None) -> Sequence[Field]:
         assert launch is not None
-        made = {each.name: each for each in launch.outputs}
+        outputs = {each.name: each for each in launch.outputs}
         if launch.merge:
-            made = {each.name: made.pop(each.name, each) for each in fields} | made
-        return tuple(made.values())
+            outputs = {each.name: outputs.pop(each.name, each) for each in fields} | outputs
+        return tuple(outputs.values())
 
     def cuts(self, fields: Sequence[Field], launch: Launch | None, works: Callable[[], np.ndarray]) -> Cuts:
-        made = launch.outputs if launch is not None and launch.tile and not launch.whole else ()
-        return every_row([*fields, *made]) if made else ()
+        outputs = launch.outputs if launch is not None and launch.tile and not launch.whole else ()
+        return every_row([*fields, *outputs]) if outputs else ()
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         launches = context.launches
@@ -80,13 +80,13 @@ class MapFoldHandler(StepHandler[MapFoldStep]):
 
     def verify_launch(self, launch: Launch) -> None:
         there = {(each.field, each.guard) for each in launch.partials}
-        wanted = [(described.name, "") for described in launch.outputs]
-        wanted += [(self.step.key, guard) for guard in ("", "least", "greatest")] if self.step.how == "key" else []
-        for field, guard in wanted:
+        required = [(described.name, "") for described in launch.outputs]
+        required += [(self.step.key, guard) for guard in ("", "least", "greatest")] if self.step.how == "key" else []
+        for field, guard in required:
             require((field, guard) in there, f"a kernel that folds leaves no partials for {field!r} {guard}".rstrip())
         sizes = {described.name: math.prod(described.shape) for described in launch.outputs}
-        for each in launch.partials:
-            self._verify_partial(each, sizes)
+        for accumulators in launch.partials:
+            self._verify_partial(accumulators, sizes)
 
     def _verify_partial(self, left: Accumulators, sizes: dict[str, int]) -> None:
         own = left.field in sizes or (self.step.how == "key" and left.field == self.step.key)
@@ -133,11 +133,11 @@ def _to_launch(context: RunContext, value: Partition) -> Partition:
 def _replaced(context: RunContext, step: ExecStep | MapFoldStep, values: Sequence[Partition],
               blocks: Blocks) -> list[Partition]:
     """Return the partitions with the blocks of a launch over all of them."""
-    made = []
+    results = []
     for value in values:
         after = value.with_blocks([blocks[value.index, place] for place in range(len(value.blocks))])
-        made.append(context.after(value, _keyed(context, step, after), own=False))
-    return made
+        results.append(context.after(value, _keyed(context, step, after), own=False))
+    return results
 
 
 def _keyed(context: RunContext, step: ExecStep | MapFoldStep, value: Partition) -> Partition:

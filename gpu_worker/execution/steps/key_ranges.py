@@ -57,10 +57,10 @@ class RangesOfKeys(PartitionByKeyHandler):
 
     def of_one_key(self, bounds: np.ndarray) -> set[int]:
         """Return the ranges between ``bounds`` that have one key at most."""
-        found = {place for place in range(len(bounds)) if (
+        places = {place for place in range(len(bounds)) if (
             (bounds[place - 1] == _word_before(bounds[place])).all() if place and bounds[place].any()
             else not place and not bounds[place].any())}
-        return {self.step.parts - 1 - place for place in found} if self.step.how == "descending" else found
+        return {self.step.parts - 1 - place for place in places} if self.step.how == "descending" else places
 
     def check_sizes(self, rows: np.ndarray, of_one_key: Collection[int]) -> None:
         """Check that the device can sort each of the ranges, which have some numbers of rows, but for those of one key.
@@ -98,15 +98,15 @@ class _RangeExchange(WaveExchange):
         """Return pieces of the partition that have the rows of the ranges; those without rows are left out."""
         assert self._bounds is not None
         of_one_key = self._ranges.of_one_key(self._bounds)
-        behind, found = 0, []
-        for place, each in enumerate(super().made()):
-            first, behind = behind, behind + each.count
-            if each.count:
-                each.index = self._whole.index
-                each.piece = PieceOfPartition(first, behind, True, self._whole.count, is_counted=True,
+        behind, parts = 0, []
+        for place, part in enumerate(super().made()):
+            first, behind = behind, behind + part.count
+            if part.count:
+                part.index = self._whole.index
+                part.piece = PieceOfPartition(first, behind, True, self._whole.count, is_counted=True,
                                               of_one_key=place in of_one_key)
-                found.append(each)
-        return found
+                parts.append(part)
+        return parts
 
 
 def _word_before(words: np.ndarray) -> np.ndarray:
@@ -117,7 +117,7 @@ def _word_before(words: np.ndarray) -> np.ndarray:
     >>> _word_before(np.array([3, 0, 0], np.uint64)).tolist()
     [2, 18446744073709551615, 18446744073709551615]
     """
-    found, place = words.copy(), int(words.nonzero()[0][-1])
-    found[place] -= np.uint64(1)
-    found[place + 1:] = np.iinfo(np.uint64).max
-    return found
+    before, place = words.copy(), int(words.nonzero()[0][-1])
+    before[place] -= np.uint64(1)
+    before[place + 1:] = np.iinfo(np.uint64).max
+    return before

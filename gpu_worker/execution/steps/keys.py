@@ -110,9 +110,9 @@ class OpenKeysHandler(StepHandler[OpenKeysStep]):
                    *[HeldArray(replace(array.field, name=of_value(array.field.name)), array.host,
                                array.buffer.share() if array.buffer else None) for array in block])
                   for at, block in enumerate(value.blocks)]
-        made = Partition(value.index, value.count, None, self.step.layout, blocks, value.device, value.variants,
-                         piece=value.piece)
-        return context.after(value, made, own=True)
+        opened = Partition(value.index, value.count, None, self.step.layout, blocks, value.device, value.variants,
+                           piece=value.piece)
+        return context.after(value, opened, own=True)
 
 
 @handles(FoldRunsStep)
@@ -134,9 +134,9 @@ class FoldRunsHandler(KeyedStep):
             return value
         with context.progress.launching(self.label, (value.index,), value.device):
             block, runs = folded_runs(self.step, value, context.streams.main(value.device), context.scratch)
-        made = Partition(value.index, runs, None, self.step.layout, [block], value.device, piece=value.piece)
+        folded = Partition(value.index, runs, None, self.step.layout, [block], value.device, piece=value.piece)
         context.progress.mark(self.label, (value.index,), value.device, context.streams.main(value.device))
-        return context.after(value, made, own=False)
+        return context.after(value, folded, own=False)
 
 
 @handles(GroupRowsStep)
@@ -157,8 +157,8 @@ class GroupRowsHandler(KeyedStep):
         with context.progress.launching(self.label, (value.index,), value.device):
             block, runs = rows_of_runs(self.step.key, value, stream, context.scratch)
         context.progress.mark(self.label, (value.index,), value.device, stream)
-        made = Partition(value.index, runs, None, self.step.layout, [block], value.device, piece=value.piece)
-        return context.after(value, made, own=False)
+        grouped = Partition(value.index, runs, None, self.step.layout, [block], value.device, piece=value.piece)
+        return context.after(value, grouped, own=False)
 
 
 @handles(KeepKeyedStep)
@@ -181,7 +181,7 @@ class KeepKeyedHandler(KeepingHandler[KeepKeyedStep]):
         return values
 
     def _placed(self, context: RunContext, place: str, value: Partition) -> Partition:
-        value, kept = placed(context, place, value, is_below=value.tier == place)
-        kept.tier = place
-        context.results.pending.append((KeepStep(self.step.slot, self.step.name, place), kept))
+        value, copy = placed(context, place, value, is_below=value.tier == place)
+        copy.tier = place
+        context.results.pending.append((KeepStep(self.step.slot, self.step.name, place), copy))
         return value

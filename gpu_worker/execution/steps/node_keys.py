@@ -86,14 +86,14 @@ class NodeKeys:
         KeysRefused
             If a node cannot; all of them raise it.
         """
-        said = b"-" + refused.encode() if refused else \
+        own_answer = b"-" + refused.encode() if refused else \
             b"+" + bytes([own[0].shape[1]]) + np.concatenate(own).tobytes() if own else b"+"
-        found = self._world.gather(said)
-        for each in found:
-            if each[:1] != b"+":
-                raise KeysRefused(each[1:].decode(errors="replace"))
-        given = [np.frombuffer(each[2:], np.uint64).reshape(-1, each[1]) for each in found if len(each) > 1]
-        return in_order(np.concatenate(given or [np.zeros((0, 1), np.uint64)]))
+        answers = self._world.gather(own_answer)
+        for answer in answers:
+            if answer[:1] != b"+":
+                raise KeysRefused(answer[1:].decode(errors="replace"))
+        words = [np.frombuffer(each[2:], np.uint64).reshape(-1, each[1]) for each in answers if len(each) > 1]
+        return in_order(np.concatenate(words or [np.zeros((0, 1), np.uint64)]))
 
     def agreed(self, count: Callable[[], Sequence[Counted]]) -> tuple[NodePlan, Sequence[Counted]]:
         """Have this node's rows counted, and return what all nodes make of all counts.
@@ -151,26 +151,26 @@ class NodeKeys:
             return (allocate(fields, plan.rows, plan.owned(rank)),
                     buffers({peer: (rank, peer) for peer in peers}), buffers({peer: (peer, rank) for peer in peers}))
 
-        made, sends, receives = self.all_have(memory)
+        parts, sends, receives = self.all_have(memory)
         for place, exchange in enumerate(exchanges):
             bases = np.zeros((len(fields), self._parts), np.uint64)
             for peer, buffer in sends.items():
                 owned = plan.owned(peer)
                 bases[:, owned.start:owned.stop] = buffer.address + plan.packed(rank, peer)[0][place].astype(np.uint64)
             owned = plan.owned(rank)
-            own = np.array([[_address(each, at) for each in made] for at in range(len(fields))], np.uint64)
+            own = np.array([[_address(each, at) for each in parts] for at in range(len(fields))], np.uint64)
             behind = plan.before(rank, place)[owned.start:owned.stop] * plan.row_bytes[:, None]
-            bases[:, owned.start:owned.stop] = own.reshape(len(fields), len(made)) + behind.astype(np.uint64)
+            bases[:, owned.start:owned.stop] = own.reshape(len(fields), len(parts)) + behind.astype(np.uint64)
             exchange.move(bases)
-        self._wait([*self._values, *made])
+        self._wait([*self._values, *parts])
         failpoint("shuffle-scattered")
         NodeMessages(self._world, device, stream).move(sends, receives, rounds_of(plan, size))
         for peer, buffer in receives.items():
-            self._unpack(plan, peer, buffer, made)
-        self._wait(made)
+            self._unpack(plan, peer, buffer, parts)
+        self._wait(parts)
         for buffer in (*sends.values(), *receives.values()):
             scratch.recycle(buffer, stream)
-        return made
+        return parts
 
     def all_have(self, memory: Callable[[], tuple[list[Partition], dict[int, _Content], dict[int, _Content]]]
                  ) -> tuple[list[Partition], dict[int, _Content], dict[int, _Content]]:
@@ -182,17 +182,17 @@ class NodeKeys:
         OutOfMemory
             If a node has no room; all of them raise it.
         """
-        found, failed = None, ""
+        allocated, failed = None, ""
         try:
-            found = memory()
+            allocated = memory()
         except OutOfMemory as error:
             failed = error.message
-        for each in self._world.gather(failed.encode()):
-            if each:
-                raise OutOfMemory(each.decode(errors="replace"))
-        if found is None:
+        for message in self._world.gather(failed.encode()):
+            if message:
+                raise OutOfMemory(message.decode(errors="replace"))
+        if allocated is None:
             raise OutOfMemory(f"{self._label}: a node has no room for its partitions")
-        return found
+        return allocated
 
     def _unpack(self, plan: NodePlan, peer: int, buffer: Buffer, made: Sequence[Partition]) -> None:
         """Enqueue the copies of what came from another node to where it belongs."""

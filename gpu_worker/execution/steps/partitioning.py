@@ -70,19 +70,19 @@ class PartitionByKeyHandler(KeyedStep):
         exchanges = self.counted(context, values, keys, bounds, apart=False)
         counts = np.array([exchange.rows for exchange, _ in exchanges]).astype(np.int64)
         failpoint("shuffle-counted")
-        made = self._allocated(context, fields, counts.sum(axis=0))
+        parts = self._allocated(context, fields, counts.sum(axis=0))
         for (exchange, moved), before in zip(exchanges, np.cumsum(counts, axis=0) - counts, strict=True):
-            self._move(context, exchange, moved, made, before)
-        _wait(context, made)
+            self._move(context, exchange, moved, parts, before)
+        _wait(context, parts)
         failpoint("shuffle-moved")
         self._close(context, values, [*[exchange for exchange, _ in exchanges], *keys])
-        return made
+        return parts
 
     def _close(self, context: RunContext, values: Sequence[Partition],
                exchanges: Sequence[RowExchange | OrderedExchange | RowKeys]) -> None:
         """Give back what an exchange worked in, and the partitions that it began with."""
-        for each in exchanges:
-            each.close()
+        for exchange in exchanges:
+            exchange.close()
         for value in values:
             del context.values.used[id(value)]
             value.close(partial(_recycle, context, value.device))
@@ -107,10 +107,10 @@ class PartitionByKeyHandler(KeyedStep):
 
         plan, exchanges = nodes.agreed(count)
         failpoint("shuffle-counted")
-        made = nodes.moved(plan, exchanges, partial(self._allocated, context))
+        parts = nodes.moved(plan, exchanges, partial(self._allocated, context))
         failpoint("shuffle-moved")
         self._close(context, values, [*exchanges, *keys])
-        return made
+        return parts
 
     def counted(self, context: RunContext, values: Sequence[Partition], keys: Sequence[RowKeys],
                  bounds: np.ndarray | None, *, apart: bool) -> list[Moved]:
@@ -146,13 +146,13 @@ class PartitionByKeyHandler(KeyedStep):
                     for value, array in zip(values, keys, strict=True)]
         by_place = enumerate(zip(values, keys, strict=True))
         groups = itertools.groupby(by_place, lambda each: (each[1][0].device.name, each[0] if apart else 0))
-        found: list[Moved] = []
+        exchanges: list[Moved] = []
         for group in [[each for _, each in group] for _, group in groups]:
             device = group[0][0].device
-            found.append((RowExchange([value.blocks[0] for value, _ in group], [array for _, array in group],
-                                      self.step.parts, device, context.streams.main(device), context.scratch),
-                          [value for value, _ in group]))
-        return found
+            exchanges.append((RowExchange([value.blocks[0] for value, _ in group], [array for _, array in group],
+                                          self.step.parts, device, context.streams.main(device), context.scratch),
+                              [value for value, _ in group]))
+        return exchanges
 
     # -- ranges -------------------------------------------------------------------------------------------------------
 
@@ -162,8 +162,8 @@ class PartitionByKeyHandler(KeyedStep):
         """
         most = max(1, min(_SAMPLES * self.step.parts, _MOST_SAMPLES) // max(partitions, 1))
         samples = [each.sampled(most) for each in keys]
-        for each in keys:
-            each.device.synchronize(stream=each.stream)
+        for row_keys in keys:
+            row_keys.device.synchronize(stream=row_keys.stream)
         return [words_of(each) for each in samples]
 
     def edges(self, words: np.ndarray) -> np.ndarray:
@@ -197,21 +197,21 @@ class PartitionByKeyHandler(KeyedStep):
         OutOfMemory
             If they do not fit; before any row has been moved.
         """
-        made = [self.empty(context, part) for part in (range(self.step.parts) if parts is None else parts)]
-        self._check_rows(made, rows, sum(map(row_bytes, fields)))
-        blocks: dict[int, list[HeldArray]] = {partition.index: [] for partition in made}
-        for device in dict.fromkeys([partition.device for partition in made]):
-            there = [partition for partition in made if partition.device is device and rows[partition.index]]
+        empty = [self.empty(context, part) for part in (range(self.step.parts) if parts is None else parts)]
+        self._check_rows(empty, rows, sum(map(row_bytes, fields)))
+        blocks: dict[int, list[HeldArray]] = {partition.index: [] for partition in empty}
+        for device in dict.fromkeys([partition.device for partition in empty]):
+            there = [partition for partition in empty if partition.device is device and rows[partition.index]]
             for array in fields if there else ():
                 held = arrays_of_rows(array.field, [int(rows[each.index]) for each in there], device,
                                       context.streams.main(device), context.scratch)
-                for partition, each in zip(there, held, strict=True):
-                    blocks[partition.index].append(each)
-        for partition in made:
+                for partition, memory in zip(there, held, strict=True):
+                    blocks[partition.index].append(memory)
+        for partition in empty:
             if rows[partition.index]:
                 partition.blocks, partition.count = [tuple(blocks[partition.index])], int(rows[partition.index])
                 partition.layout = self.step.layout
-        return made
+        return empty
 
     def _check_rows(self, made: Sequence[Partition], rows: np.ndarray, nbytes: int) -> None:
         """Raise OutOfMemory, with the numbers of the largest partition, where a device has no room for all of its, or
@@ -221,10 +221,10 @@ class PartitionByKeyHandler(KeyedStep):
         if rows[largest] > MOST_ROWS:
             raise OutOfMemory(f"{self.label}: partition {largest} would have {int(rows[largest]):,} of "
                               f"{int(rows.sum()):,} records, and {MOST_ROWS:,} are the most that are numbered in one")
-        wanted: dict[Device, int] = {}
+        needed: dict[Device, int] = {}
         for partition in made:
-            wanted[partition.device] = wanted.get(partition.device, 0) + int(rows[partition.index]) * nbytes
-        for device, wants in wanted.items():
+            needed[partition.device] = needed.get(partition.device, 0) + int(rows[partition.index]) * nbytes
+        for device, wants in needed.items():
             memory = device.memory()
             if memory.total and memory.used + wants > memory.total:
                 raise OutOfMemory(

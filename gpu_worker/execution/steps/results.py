@@ -47,9 +47,9 @@ class KeepHandler(KeepingHandler[KeepStep]):
                 f"a value is kept on host, device, {' or '.join(PLACES)}, not {self.step.place[:40]!r}")
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
-        kept = partial(self._kept, place="host") if context.is_by_planes else \
+        keep = partial(self._kept, place="host") if context.is_by_planes else \
             self._placed if self.step.place in PLACES else partial(self._kept, place=self.step.place)
-        return context.each(self, values, partial(kept, context))
+        return context.each(self, values, partial(keep, context))
 
     def _placed(self, context: RunContext, value: Partition) -> Partition:
         """Keep a value on its device while that has room for it, else in host memory or a file; blocks of a grid, which

@@ -78,10 +78,10 @@ class SelectRowsHandler(_ChosenRows):
             starts = order.starts(2)
             value.device.synchronize(stream=order.stream)
             count = int(starts[1])
-            made = self._selected(context, value, count, lambda array, target: order.take_rows(array, target, count))
+            chosen = self._selected(context, value, count, lambda array, target: order.take_rows(array, target, count))
         order.close()
         context.progress.mark(self.label, (value.index,), value.device, order.stream)
-        return context.after(value, made, own=False)
+        return context.after(value, chosen, own=False)
 
 
 @handles(SampleRowsStep)
@@ -104,22 +104,22 @@ class SampleRowsHandler(_ChosenRows):
             chosen = order.take(places.nbytes)
             if len(places):
                 context.scratch.write(chosen, places, value.device, order.stream)
-            made = self._selected(context, value, len(places),
-                                  lambda array, target: order.take_rows(array, target, len(places), chosen))
+            sampled = self._selected(context, value, len(places),
+                                     lambda array, target: order.take_rows(array, target, len(places), chosen))
         order.close()
         context.progress.mark(self.label, (value.index,), value.device, order.stream)
-        return context.after(value, made, own=False)
+        return context.after(value, sampled, own=False)
 
     def _places(self, context: RunContext, value: Partition) -> np.ndarray:
         """Return the places of the rows that were drawn of a partition, or of a piece of it."""
         if value.piece is None:
             return self._drawn(value)
-        known = context.values.drawn
-        if value.index not in known:
-            known.clear()       # one partition's pieces come after another's
-            known[value.index] = self._drawn(value)
-        first, behind = np.searchsorted(known[value.index], [value.piece.first, value.piece.behind])
-        return known[value.index][first:behind] - np.uint32(value.piece.first)
+        drawn = context.values.drawn
+        if value.index not in drawn:
+            drawn.clear()       # one partition's pieces come after another's
+            drawn[value.index] = self._drawn(value)
+        first, behind = np.searchsorted(drawn[value.index], [value.piece.first, value.piece.behind])
+        return drawn[value.index][first:behind] - np.uint32(value.piece.first)
 
     def _drawn(self, value: Partition) -> np.ndarray:
         draws, step = sampling.generator(self.step.seed, value.index), self.step
@@ -148,10 +148,10 @@ class NumberRowsHandler(_RowsStep):
         context.scratch.write(field.buffer, numbers, value.device, stream)
         block = [HeldArray(replace(array.field, name=name), array.host, array.buffer.share() if array.buffer else None)
                  for array, name in zip(value.blocks[0], self.step.names, strict=True)]
-        made = Partition(value.index, value.count, None, self.step.layout, [(*block, field)], value.device,
-                         piece=value.piece)
+        numbered = Partition(value.index, value.count, None, self.step.layout, [(*block, field)], value.device,
+                             piece=value.piece)
         context.progress.mark(self.label, (value.index,), value.device, stream)
-        return context.after(value, made, own=True)
+        return context.after(value, numbered, own=True)
 
 
 def _check_rows(value: Partition) -> None:

@@ -43,17 +43,17 @@ class SortByKeyHandler(KeyedStep):
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         values = [self._as_sorted(context, value) if value.is_of_one_key else value
                   for value in context.each(self, values, context.to_device)]
-        found = {value.index: value for value in values}
+        by_index = {value.index: value for value in values}
         for group in self._groups([each for each in values if each.count and each.blocks and not each.is_of_one_key]):
-            for made in context.run_together(self, group, partial(self._sorted, context)):
-                found[made.index] = made
-        return [found[value.index] for value in values]
+            for ordered in context.run_together(self, group, partial(self._sorted, context)):
+                by_index[ordered.index] = ordered
+        return [by_index[value.index] for value in values]
 
     def _as_sorted(self, context: RunContext, value: Partition) -> Partition:
         """Return a piece whose rows have one key, as a sort leaves it."""
-        made = value.share()
-        made.layout = self.step.layout or value.layout
-        return context.after(value, made, own=False)
+        ordered = value.share()
+        ordered.layout = self.step.layout or value.layout
+        return context.after(value, ordered, own=False)
 
     def _groups(self, values: Sequence[Partition]) -> Iterator[Sequence[Partition]]:
         """Yield partitions that are sorted at once: those of a device whose rows are alike, if it has room for all."""
@@ -94,9 +94,9 @@ class SortByKeyHandler(KeyedStep):
     def _first(self, context: RunContext, order: RadixSort, arrays: Sequence[HeldArray],
                counts: Sequence[int]) -> list[HeldArray]:
         """Return the first rows of an array of each partition, in their order."""
-        made = arrays_of_rows(arrays[0].field, counts, order.device, order.stream, context.scratch)
-        order.take_sorted(arrays, [each.on_device for each in made], counts)
-        return made
+        first = arrays_of_rows(arrays[0].field, counts, order.device, order.stream, context.scratch)
+        order.take_sorted(arrays, [each.on_device for each in first], counts)
+        return first
 
 
 def _kind(value: Partition) -> object:

@@ -79,13 +79,13 @@ class KeepTableHandler(KeepingHandler[KeepTableStep]):
         (_, buffer), = folder.results
         for part in partial.parts:
             described = _by_key(part.field, partial)
-            given = HeldArray(described, buffer=buffer.part(part.offset, field_bytes(described)))
+            target = HeldArray(described, buffer=buffer.part(part.offset, field_bytes(described)))
             rows = HeldArray(replace(described, shape=(len(keys), *described.shape[1:])))
             rows.buffer = context.scratch.allocate(rows.nbytes, folder.device, folder.stream)
             if places is None:
-                folder.device.copy_across(rows.buffer, given.on_device, stream=folder.stream)
+                folder.device.copy_across(rows.buffer, target.on_device, stream=folder.stream)
             else:
-                kernels.take_places(given, rows.buffer, len(keys), places)
+                kernels.take_places(target, rows.buffer, len(keys), places)
             block.append(rows)
         context.streams.synchronize()
         kernels.close()
@@ -110,8 +110,8 @@ class KeepTableHandler(KeepingHandler[KeepTableStep]):
         """Return the fields of a joined result on a device; none where nothing was folded."""
         if result is None:
             return ()
-        for each in result.fields:
-            _check(each.magnitude, each.ordered)
+        for field in result.fields:
+            _check(field.magnitude, field.ordered)
         stream = context.streams.main(device)
         block = [_uploaded(context, device, stream, name, array) for name, array in self._rows(result).items()]
         device.synchronize(stream=stream)

@@ -62,7 +62,7 @@ class ToHostHandler(StepHandler[ToHostStep]):
 
 def copied_out(context: RunContext, values: Sequence[Partition]) -> list[Partition]:
     """Return the partitions with their arrays in host memory, too."""
-    made, devices = [], {value.device for value in values}
+    copied, devices = [], {value.device for value in values}
     for value in values:
         arrays = [array for array in value.arrays if array.host is None]
         stream, offset, copies = context.streams.main(value.device), 0, {}
@@ -74,7 +74,7 @@ def copied_out(context: RunContext, values: Sequence[Partition]) -> list[Partiti
             copies[id(array)] = HeldArray(array.field, host=target, buffer=array.buffer.share())
             offset += aligned(array.nbytes)
         memory.close()
-        made.append(context.after(value, value.replacing(copies), own=False))
+        copied.append(context.after(value, value.replacing(copies), own=False))
     for device in devices:
         device.synchronize(stream=context.streams.main(device))
-    return made
+    return copied

@@ -94,16 +94,16 @@ class WaveExchange:
 
     def made(self) -> list[Partition]:
         """Return the new partitions, below their devices; they are the caller's from now on."""
-        made, self._made = self._made, []
-        return made
+        parts, self._made = self._made, []
+        return parts
 
     # -- passes -------------------------------------------------------------------------------------------------------
 
     def _sample(self, values: list[Partition]) -> None:
         keys = self._keys(self._there(values))
         self._words += self._by.samples(keys, self._partitions) if keys else []
-        for each in keys:
-            each.close()
+        for row_keys in keys:
+            row_keys.close()
 
     def _count(self, values: list[Partition]) -> None:
         there = self._there(values)
@@ -131,8 +131,8 @@ class WaveExchange:
         keys = self._keys(values)
         exchanges = self._by.counted(self._context, values, keys, self._bounds, apart=self.apart) if values else ()
         yield exchanges, keys
-        for each in (*[exchange for exchange, _ in exchanges], *keys):
-            each.close()
+        for resource in (*[exchange for exchange, _ in exchanges], *keys):
+            resource.close()
 
     def _there(self, values: Sequence[Partition]) -> list[Partition]:
         """Return the partitions of a wave that have rows, on their devices."""
@@ -165,7 +165,7 @@ class WaveExchange:
         if most > MOST_ROWS:
             raise OutOfMemory(f"partition {largest} would have {most:,} of {total:,} records, and {MOST_ROWS:,} are "
                               "the most that are numbered in one")
-        each = sum(map(row_bytes, self._fields))
+        row_size = sum(map(row_bytes, self._fields))
         try:
             for parts, sizes in self._groups():
                 memory = self._context.names.tiers.reserve(sum(sizes), place=self._context.place_below)
@@ -173,9 +173,9 @@ class WaveExchange:
                 self._made += [self._below(part, memory[end - size:end])
                                for part, size, end in zip(parts, sizes, ends, strict=True)]
         except OutOfMemory as error:
-            raise OutOfMemory(f"{self._by.label} into {self._step.parts} partitions takes {total * each:,} bytes; the "
-                              f"largest is partition {largest} with {most:,} of {total:,} records ({most * each:,} "
-                              f"bytes); {error.message}") from error
+            raise OutOfMemory(f"{self._by.label} into {self._step.parts} partitions takes {total * row_size:,} bytes; "
+                              f"the largest is partition {largest} with {most:,} of {total:,} records "
+                              f"({most * row_size:,} bytes); {error.message}") from error
 
     def _owned(self) -> range:
         """Return the new partitions that are made here."""
@@ -196,7 +196,7 @@ class WaveExchange:
 
     def _below(self, part: int, memory: np.ndarray) -> Partition:
         """Return a new partition with memory for its rows."""
-        made, rows = self._by.empty(self._context, part), int(self._rows[part])
+        part_below, rows = self._by.empty(self._context, part), int(self._rows[part])
         if rows:
             block, start = [], 0
             for array in self._fields:
@@ -204,9 +204,9 @@ class WaveExchange:
                 field = replace(array.field, shape=(rows, *array.field.shape[1:]))
                 block.append(HeldArray(field, host=memory[start:start + nbytes]))
                 start += aligned(nbytes)
-            made.blocks, made.count, made.layout = [tuple(block)], rows, self._step.layout
-        made.tier = self._context.place_below
-        return made
+            part_below.blocks, part_below.count, part_below.layout = [tuple(block)], rows, self._step.layout
+        part_below.tier = self._context.place_below
+        return part_below
 
     def _moved(self, exchange: Exchange, moved: Sequence[Partition]) -> None:
         """Move the rows of an exchange to the new partitions, by memory on the device and on the host."""

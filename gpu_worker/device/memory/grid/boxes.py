@@ -138,8 +138,8 @@ def _bisected(lattice: Lattice, blocks: Box, parts: int) -> list[Box]:
     axis = max((axis for axis in AXES if blocks.shape[axis] > 1), key=lambda axis: cells.shape[axis])
     lower = parts // 2
     ends = cuts(lattice.shape[axis], lattice.splits[axis])
-    wanted = cells.low[axis] + cells.shape[axis] * lower / parts
-    cut = min(range(blocks.low[axis] + 1, blocks.high[axis]), key=lambda at: abs(ends[at] - wanted))
+    middle = cells.low[axis] + cells.shape[axis] * lower / parts
+    cut = min(range(blocks.low[axis] + 1, blocks.high[axis]), key=lambda at: abs(ends[at] - middle))
     below, above = blocks.along(axis, blocks.low[axis], cut), blocks.along(axis, cut, blocks.high[axis])
     # No device goes without while a block is left: those that have none on one side serve the other.
     if blocks.size >= parts:
@@ -157,14 +157,14 @@ def covered(positions: Collection[Triple]) -> list[Box]:
 
     Each box starts at the first block that is left, and grows along x, y and z as far as blocks are left.
     """
-    left, boxes = set(positions), []
-    while left:
-        low = min(left)
+    remaining, boxes = set(positions), []
+    while remaining:
+        low = min(remaining)
         box = Box(low, tuple(at + 1 for at in low))
         for axis in reversed(AXES):
-            while left.issuperset(box.along(axis, box.high[axis], box.high[axis] + 1)):
+            while remaining.issuperset(box.along(axis, box.high[axis], box.high[axis] + 1)):
                 box = box.along(axis, box.low[axis], box.high[axis] + 1)
-        left.difference_update(box)
+        remaining.difference_update(box)
         boxes.append(box)
     return boxes
 

@@ -95,9 +95,9 @@ def ghosts(targets: Sequence[Box], sources: Sequence[Box], shape: Triple, below:
         for parts in product(*ranges):
             if any(part.ghost for part in parts):
                 to = Box(tuple(part.low for part in parts), tuple(part.high for part in parts))
-                given = next((axis for axis in reversed(AXES) if parts[axis].side >= 0), -1)
-                if given >= 0:
-                    yield Filled(target, to, given, parts[given].side, *_mapped(parts, given))
+                outside = next((axis for axis in reversed(AXES) if parts[axis].side >= 0), -1)
+                if outside >= 0:
+                    yield Filled(target, to, outside, parts[outside].side, *_mapped(parts, outside))
                 else:
                     yield from _copied(target, to, parts, sources)
 
@@ -146,14 +146,14 @@ def _copied(target: int, to: Box, parts: Sequence[_Range], sources: Sequence[Box
     origin = Box(tuple(min(part.start, end) for part, end in zip(parts, ends, strict=True)),
                  tuple(max(part.start, end) + 1 for part, end in zip(parts, ends, strict=True)))
     for source, box in enumerate(sources):
-        found = origin.shared(box)
-        if found.size:
+        overlap = origin.shared(box)
+        if overlap.size:
             low, start = [], []
             for axis in AXES:
                 forwards = steps[axis] > 0
-                first = found.low[axis] if forwards else found.high[axis] - 1
+                first = overlap.low[axis] if forwards else overlap.high[axis] - 1
                 low.append(to.low[axis] + abs(first - parts[axis].start))
                 start.append(first)
-            shape = found.shape
+            shape = overlap.shape
             high = tuple(low[axis] + shape[axis] for axis in AXES)
             yield Copied(target, Box(tuple(low), high), source, tuple(start), steps)

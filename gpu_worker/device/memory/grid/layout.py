@@ -144,22 +144,22 @@ def routed(copies: Sequence[Copy]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """
     parts = [(number, part) for number, copy in enumerate(copies) for part in _cut(_joined(copy))]
     entries = np.array([_entry(part) for _, part in parts], COPY)
-    each = np.maximum(1, _UNITS // np.maximum(entries["nx"], 1))
-    counts = -(-entries["rows"] // each)
+    rows = np.maximum(1, _UNITS // np.maximum(entries["nx"], 1))
+    counts = -(-entries["rows"] // rows)
     which = np.repeat(np.arange(len(entries)), counts)
     works = np.zeros(len(which), WORK)
     works["copy"] = which
-    works["first"] = (np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)) * each[which]
-    works["rows"] = np.minimum(each[which], entries["rows"][which] - works["first"])
+    works["first"] = (np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)) * rows[which]
+    works["rows"] = np.minimum(rows[which], entries["rows"][which] - works["first"])
     return entries, works, np.array([number for number, _ in parts])
 
 
 def _joined(copy: Copy) -> Copy:
     """Merge a copy's rows into fewer, longer ones, if they are adjacent at both source and target."""
     for _ in range(2):
-        (nz, ny, nx), came, goes = copy.shape, copy.from_strides, copy.to_strides
-        if ny == 1 or (came[1] == nx * came[2] and goes[1] == nx * goes[2]):
-            copy = replace(copy, shape=(1, nz, ny * nx), from_strides=(came[0], came[0], came[2]),
+        (nz, ny, nx), reads, goes = copy.shape, copy.from_strides, copy.to_strides
+        if ny == 1 or (reads[1] == nx * reads[2] and goes[1] == nx * goes[2]):
+            copy = replace(copy, shape=(1, nz, ny * nx), from_strides=(reads[0], reads[0], reads[2]),
                            to_strides=(goes[0], goes[0], goes[2]))
     return copy
 
@@ -180,17 +180,17 @@ def _cut(copy: Copy) -> Iterator[Copy]:
 
 def _entry(copy: Copy) -> tuple[Any, ...]:
     size = copy.itemsize
-    (nz, ny, nx), came, goes = copy.shape, copy.from_strides, copy.to_strides
-    repeated = came == (0, 0, 0)
+    (nz, ny, nx), reads, goes = copy.shape, copy.from_strides, copy.to_strides
+    repeated = reads == (0, 0, 0)
     unit = size
-    if goes[2] == 1 and (came[2] == 1 or repeated):
+    if goes[2] == 1 and (reads[2] == 1 or repeated):
         # The widest accesses that all addresses and the length of rows are multiples of.
-        steps = [stride * size for strides in (came, goes) for stride, extent in zip(strides, (nz, ny), strict=False)
+        steps = [stride * size for strides in (reads, goes) for stride, extent in zip(strides, (nz, ny), strict=False)
                  if extent > 1]
         bits = 16 | nx * size | copy.target | (0 if repeated else copy.source)
         for step in steps:
             bits |= step
         unit = max(bits & -bits, size)
     per = unit // size
-    return (copy.source, copy.target, came[0] * size, came[1] * size, goes[0] * size, goes[1] * size,
-            0 if repeated else came[2], goes[2], nx // per, ny, unit, nz * ny)
+    return (copy.source, copy.target, reads[0] * size, reads[1] * size, goes[0] * size, goes[1] * size,
+            0 if repeated else reads[2], goes[2], nx // per, ny, unit, nz * ny)

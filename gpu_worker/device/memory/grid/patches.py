@@ -213,5 +213,5 @@ def device_for(grid: GridShape, numbers: Iterable[int], devices: Sequence[Device
     """Return the device for a partition with these blocks: the owner of most of them in the division into boxes."""
     lattice = lattice_of(grid)
     owners = dealt(lattice, len(devices))
-    wanted = [owners[position(lattice, number)] for number in numbers]
-    return devices[max(set(wanted), key=lambda device: (wanted.count(device), -device), default=0)]
+    placed = [owners[position(lattice, number)] for number in numbers]
+    return devices[max(set(placed), key=lambda device: (placed.count(device), -device), default=0)]
