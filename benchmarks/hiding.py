@@ -164,7 +164,7 @@ def loops(solver: Solver, devices: Sequence[Device],
                               for at, owner in dealt(lattice, nodes * len(devices)).items()
                               if first <= owner < first + len(devices)})
     if world is not None:
-        domain = domain.among(world.gather(domain.described()))
+        domain = domain.with_ranks(world.gather(domain.described()))
     content = {name: _noise(domain, dtype, context) for name, dtype in solver.grid.fields or (("", "<f4"),)}
 
     def wait() -> None:

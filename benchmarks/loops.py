@@ -126,7 +126,7 @@ def between_nodes(steps: int) -> Iterator[Loop]:
     other = Domain.of(GRID, dict.fromkeys(numbers[half:], cast(Any, device)))
     domain = Domain.of(GRID, dict.fromkeys(numbers[:half], cast(Any, device)))
     world = Alone(other.described())
-    domain = domain.among((domain.described(), other.described()))
+    domain = domain.with_ranks((domain.described(), other.described()))
     streams = Streams(StreamPool([device]), 1)
     scratch = Scratch(streams)
     context = GridContext(streams, scratch, Arguments([SHARE], None))

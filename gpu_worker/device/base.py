@@ -357,7 +357,7 @@ class Device(ABC):
         self.lock = threading.Lock()
 
     @classmethod
-    def among(cls, devices: Sequence[Device], addresses: Sequence[str]) -> Sequence[Device]:
+    def devices_at(cls, devices: Sequence[Device], addresses: Sequence[str]) -> Sequence[Device]:
         """Return the devices that Spark's addresses of GPUs name, of a worker's devices, all of this class.
 
         Here these are all, as such addresses mean nothing to a device that is no GPU.

@@ -117,7 +117,7 @@ class Execution:
                 failpoint("computed")
             except KernelFault as fault:
                 undo.pop_all()      # the process ends
-                raise fault.at(**asdict(self.progress.suspects())) from fault.__cause__
+                raise fault.at(**asdict(self.progress.pending_place())) from fault.__cause__
             undo.pop_all()
         if self.recording is None:
             for keep, partition in context.results.pending:
@@ -153,7 +153,7 @@ class Execution:
 
         answer: Answer = again(context.results.partials) if self.plan.folds_all else (lambda: (outputs, None, data))
         recording.complete(self.streams, [*context.scratch.allocated, *context.arguments.buffers],
-                           self.progress.everything(), answer)
+                           self.progress.launched_place(), answer)
 
     def _run(self) -> None:
         context = self.context

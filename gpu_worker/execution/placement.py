@@ -12,4 +12,4 @@ def device_of(plan: Plan, part: Input, streams: Streams, vrdd: int) -> Device:
     """Return the device of a partition that a plan brings; ``vrdd`` is the first that the plan keeps, or 0."""
     if plan.grid is None:
         return streams.place(vrdd, part.partition, plan.devices)
-    return device_for(plan.grid, part.positions, streams.among(plan.devices))
+    return device_for(plan.grid, part.positions, streams.devices_at(plan.devices))

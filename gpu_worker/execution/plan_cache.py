@@ -181,7 +181,7 @@ class DecodedPlans:
             self._close_all(recordings.clear())
         self._rest_actions(seconds)
 
-    def tidy(self, seconds: float) -> None:
+    def drop_idle_actions(self, seconds: float) -> None:
         """Drop the recordings of actions that have not run lately, as :meth:`rest` does, at most once in so many
         ``seconds``.
         """

@@ -63,14 +63,14 @@ class Progress:
 
     def _running(self) -> Place | None:
         """Return the place of the kernels that have not completed; None if all have."""
-        return self.suspects() if any(number > stream.passed for stream, number, *_ in list(self.marks)) else None
+        return self.pending_place() if any(number > stream.passed for stream, number, *_ in list(self.marks)) else None
 
     def _advanced(self) -> tuple[int, int]:
         """Return the launches that were enqueued, and those that have completed, as counts."""
         marks = list(self.marks)
         return len(marks), sum(number <= stream.passed for stream, number, *_ in marks)
 
-    def suspects(self) -> Place:
+    def pending_place(self) -> Place:
         """Return the place of the kernels that have not completed: a fault was caused by one of them."""
         waiting: dict[Stream, tuple[Sequence[int], str, str]] = {}
         for stream, number, partitions, label, device in self.marks:
@@ -80,7 +80,7 @@ class Progress:
         partitions = [each for among, _, _ in marks for each in among]
         return self._place({label for _, label, _ in marks}, partitions, {device for _, _, device in marks})
 
-    def everything(self) -> Place:
+    def launched_place(self) -> Place:
         """Return the place of all launches so far."""
         partitions = [each for _, _, among, _, _ in self.marks for each in among]
         return self._place({mark[3] for mark in self.marks}, partitions, {mark[4] for mark in self.marks})

@@ -320,7 +320,7 @@ class Recording:
             if replayed is None:
                 return None
             failpoint("computed")
-            flight = self.flight = self._depart(request, place, names, replayed)
+            flight = self.flight = self._submission(request, place, names, replayed)
             wait = None if flight.has_passed else partial(line.wait, flight)
             for slot, binding in replayed.bindings.items():
                 names.bind_all(request.vrdds[slot], binding, wait)
@@ -346,7 +346,7 @@ class Recording:
         return ReplayedPass(self.bindings, self.grid.iterated, self._ghosts.after, time.monotonic(),
                             [(device, stream, device.mark(stream=stream)) for device, stream in self.work.streams])
 
-    def _depart(self, request: Run, place: Place, names: Registry, replayed: ReplayedPass) -> Submission:
+    def _submission(self, request: Run, place: Place, names: Registry, replayed: ReplayedPass) -> Submission:
         """Return the submission of a pass, which holds the content that the pass works on."""
         for buffer, ghosts in replayed.ghosts.items():
             buffer.ghosts = ghosts

@@ -18,7 +18,7 @@ from gpu_worker.device.base import Buffer, Device, RecordedWork, Stream
 from gpu_worker.device.memory.double_buffer import BoundBuffers, BufferSet
 from gpu_worker.device.memory.partition import HeldArray, Partition
 from gpu_worker.device.memory.registry import Registry
-from gpu_worker.execution.grid.loop_graph import LoopRoute, LoopState, Segment, SegmentShape, reached
+from gpu_worker.execution.grid.loop_graph import LoopRoute, LoopState, Segment, SegmentShape, reachable_segments
 from gpu_worker.execution.recorded_pass import Answer, GridOutcome, ReplayedPass, SlotValues
 from gpu_worker.execution.replay import MOST_WORK, Alike, Recording
 from gpu_worker.execution.streams import Streams
@@ -51,11 +51,11 @@ class RecordedLoop:
 
     def count(self) -> int:
         """Return the number of launches and copies of all segments."""
-        return sum(len(segment.entries) for segment in reached(self.path.start))
+        return sum(len(segment.entries) for segment in reachable_segments(self.path.start))
 
     def record(self, streams: Streams) -> None:
         """Make replayable work of the segments."""
-        segments = reached(self.path.start)
+        segments = reachable_segments(self.path.start)
         for segment in segments:
             segment.work = streams.recorded(segment.entries)
         self._calls = RecordedWork(list({id(entry): (stream, entry) for segment in segments
@@ -84,7 +84,7 @@ class RecordedLoop:
 
     def close(self) -> None:
         """Close the work of the segments, and drop what is kept in further states."""
-        for segment in reached(self.path.start):
+        for segment in reachable_segments(self.path.start):
             for work in segment.work:
                 work.close()
         for bindings in self.others.values():

@@ -228,7 +228,7 @@ class RunContext:
 
     def _located(self, error: VisparkError, step: LabelledStep, **known: Any) -> VisparkError:
         if isinstance(error, KernelFault):
-            error = error.at(**asdict(self.progress.suspects()))
+            error = error.at(**asdict(self.progress.pending_place()))
         return error.at(vrdd=self.progress.vrdd, operation=step.label, **known)
 
     # -- values and their successors ----------------------------------------------------------------------------------

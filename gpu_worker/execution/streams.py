@@ -68,7 +68,7 @@ class StreamPool:
         with self._lock:
             self._idle[device].append(stream)
 
-    def among(self, addresses: Sequence[str]) -> Sequence[Device]:
+    def devices_at(self, addresses: Sequence[str]) -> Sequence[Device]:
         """Return the devices at the GPU addresses that Spark assigned; all devices if it assigned none.
 
         Raises
@@ -78,7 +78,7 @@ class StreamPool:
         """
         if self._opener is not None:
             return self._assigned(addresses)
-        return self.devices[0].among(self.devices, addresses) if addresses else self.devices
+        return self.devices[0].devices_at(self.devices, addresses) if addresses else self.devices
 
     def open(self, addresses: Sequence[str]) -> None:
         """Open the devices at addresses that Spark assigned, as far as they are not open; none where all are.
@@ -137,7 +137,7 @@ class StreamPool:
 
     def place(self, vrdd: int, partition: int, addresses: Sequence[str]) -> Device:
         """Return the device for a new partition of a VRDD; the same for equal arguments."""
-        devices = self.among(addresses)
+        devices = self.devices_at(addresses)
         if self._opener is None:
             return devices[partition % len(devices)]
         return self._placements.device(vrdd, partition, devices)
@@ -225,9 +225,9 @@ class Streams:
         """All devices of the worker."""
         return self._pool.devices
 
-    def among(self, addresses: Sequence[str]) -> Sequence[Device]:
-        """Return the devices at some addresses, as :meth:`StreamPool.among` does."""
-        return self._pool.among(addresses)
+    def devices_at(self, addresses: Sequence[str]) -> Sequence[Device]:
+        """Return the devices at some addresses, as :meth:`StreamPool.devices_at` does."""
+        return self._pool.devices_at(addresses)
 
     def main(self, device: Device) -> Stream:
         """Return a device's own stream, ordered behind all work in its side streams."""

@@ -217,18 +217,18 @@ class Waves:
         context = self._context
         waves = deque(self._divided(values))
         values.clear()
-        ahead = self._brought(waves.popleft()) if waves else []
+        ahead = self._copied_to_devices(waves.popleft()) if waves else []
         while ahead:
             following = waves.popleft() if waves else []
             for device in {value.device for value in ahead}:
                 device.wait(self._streams.copy_stream(device), stream=self._streams.main(device))
             # Before the work, so that the link is not idle while the work is enqueued.
-            brought = self._brought(following) if self._size.ahead else following
+            brought = self._copied_to_devices(following) if self._size.ahead else following
             _announce([waves[0]] if waves else [])
             others = {id(value) for value in context.values.used.values()} - {id(value) for value in ahead}
             work(self._steps, ahead)
             self._end(others | {id(value) for value in brought})
-            ahead = brought if self._size.ahead else self._brought(following)
+            ahead = brought if self._size.ahead else self._copied_to_devices(following)
         context.results.partials.extend(FoldLaunches(context.launches).finish())
         self._pieces.join(context)
 
@@ -284,7 +284,7 @@ class Waves:
 
     # -- its copies ---------------------------------------------------------------------------------------------------
 
-    def _brought(self, values: Sequence[Partition]) -> list[Partition]:
+    def _copied_to_devices(self, values: Sequence[Partition]) -> list[Partition]:
         """Return values with all their arrays on their devices once those copies are done that begin here, beside the
         work of the wave before.
         """

@@ -96,7 +96,7 @@ class Connection:
     def _send_rest(self, rest: memoryview) -> None:
         """Send the rest of a frame, for which the peer waits."""
         while rest:
-            rest = rest[_patiently(lambda: self.socket.send(rest)):]    # noqa: B023 - called at once
+            rest = rest[_call_again(lambda: self.socket.send(rest)):]    # noqa: B023 - called at once
 
     def receive(self, of: object, cap: int = MAX_FRAME) -> tuple[Any, list[int]]:
         """Receive a message of the type or union ``of`` and the descriptors that came with it (now the caller's).
@@ -120,7 +120,7 @@ class Connection:
             length, are_there = self._length(descriptors)
             if length > cap:
                 raise ProtocolError(f"a frame of {length} bytes is over the cap of {cap}")
-            message = read(self._exactly(length))
+            message = read(self._receive_exactly(length))
             if not are_there:
                 error = refused(OSError(errno.EMFILE, os.strerror(errno.EMFILE)), "a descriptor of a peer's message")
                 cut_off = CutOff(error.message)
@@ -183,7 +183,7 @@ class Connection:
         head, are_there = bytearray(_LENGTH.size), True
         view = memoryview(head)
         while view:
-            count, ancillary, flags, _ = _patiently(
+            count, ancillary, flags, _ = _call_again(
                 lambda: self.socket.recvmsg_into([view], _ANCILLARY_BYTES, _CLOEXEC))   # noqa: B023 - called at once
             for level, kind, data in ancillary:
                 if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
@@ -194,20 +194,20 @@ class Connection:
                 are_there = False       # the kernel had room for fewer than were asked for
             elif flags & _CUT_OFF or len(descriptors) > MAX_DESCRIPTORS:
                 raise ProtocolError(f"a frame brought more than {MAX_DESCRIPTORS} descriptors")
-            view = view[self._some(count):]
+            view = view[self._receive_some(count):]
         return int(_LENGTH.unpack(head)[0]), are_there
 
-    def _exactly(self, length: int) -> bytearray:
+    def _receive_exactly(self, length: int) -> bytearray:
         """Receive exactly so many bytes of a frame; unexpected descriptors among them are closed by the kernel."""
         return read_as_it_comes(length, self._fill)
 
     def _fill(self, view: memoryview) -> None:
         while view:
-            count = _patiently(lambda: self.socket.recv_into(view))     # noqa: B023 - called at once
-            view = view[self._some(count):]
+            count = _call_again(lambda: self.socket.recv_into(view))     # noqa: B023 - called at once
+            view = view[self._receive_some(count):]
 
     @staticmethod
-    def _some(count: int) -> int:
+    def _receive_some(count: int) -> int:
         if not count:
             raise WorkerLost("the peer closed the connection")
         return count
@@ -240,7 +240,7 @@ def read_as_it_comes(length: int, fill: Callable[[memoryview], None]) -> bytearr
     return body
 
 
-def _patiently(call: Callable[[], _Given]) -> _Given:
+def _call_again(call: Callable[[], _Given]) -> _Given:
     """Call a socket function and return its result, retrying for a while if the system has no memory for it.
 
     Raises

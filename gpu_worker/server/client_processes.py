@@ -74,7 +74,7 @@ class ClientProcesses:
         with self._lock:
             return {each for known in self._assigned.values() for each in known}
 
-    def patience(self, *, is_used: bool) -> float | None:
+    def seconds_left(self, *, is_used: bool) -> float | None:
         """Return the seconds until a device process, which otherwise ``is_used`` or not, has been unused for its lease;
         None while it is in use. The lock is held by the caller.
         """

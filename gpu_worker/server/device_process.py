@@ -108,7 +108,7 @@ class Service:
             self._called.wait(_REFUSAL_SECONDS)
             return self._drain(_DRAIN_SECONDS)
         while not self._stopping:
-            patience = self._patience()
+            patience = self._seconds_left()
             if patience is not None and patience <= 0:
                 _log.info("no daemon, no connection and no client process for %g s", self._configuration.options.lease)
                 break
@@ -143,10 +143,10 @@ class Service:
         watch.look()
         return LOOK_SECONDS
 
-    def _patience(self) -> float | None:
+    def _seconds_left(self) -> float | None:
         """Return the seconds until this process has been unused for its lease; None while it is in use."""
         with self._lock:
-            return self._client_processes.patience(is_used=self._daemon is not None or bool(self._clients))
+            return self._client_processes.seconds_left(is_used=self._daemon is not None or bool(self._clients))
 
     def _grace(self) -> float | None:
         """Return the seconds until devices are given back whose executors have ended; None while all have one.
@@ -293,7 +293,7 @@ class Service:
     def _serve(self, sock: socket.socket, message: HandOver) -> None:
         try:
             with caller.serving(sock):
-                self._attend(sock, message)
+                self._serve_client(sock, message)
         except WorkerLost as error:
             _log.debug("a client is gone: %s", error)
         except VisparkError as error:
@@ -303,7 +303,7 @@ class Service:
         finally:
             self._client_gone(sock)
 
-    def _attend(self, sock: socket.socket, message: HandOver) -> None:
+    def _serve_client(self, sock: socket.socket, message: HandOver) -> None:
         """Answer a client's requests until it is gone; of another node one that says who it is."""
         if message.role != REMOTE:
             self._converse(Connection(sock), message)
@@ -314,7 +314,7 @@ class Service:
             if hello.role == "driver":
                 self._converse(connection, message)
             else:
-                self._guard.attend(hello, connection)
+                self._guard.serve_driver(hello, connection)
 
     def _client_gone(self, sock: socket.socket) -> None:
         with self._lock:

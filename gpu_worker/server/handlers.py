@@ -307,7 +307,7 @@ class SessionWorker:
             if number and payload is None:
                 raise PlanUnknown("the memory of a plan's values is not here any more, and has to be sent again")
             chunked = payloads.blocks(request)
-            self._plans.tidy(KEPT_SECONDS)
+            self._plans.drop_idle_actions(KEPT_SECONDS)
             self._counters.lowered += bool(request.plan)
             plan = chunked.prepared if chunked else self._plans.get(request.key, request.plan)
             verify_request(request, plan.slots)

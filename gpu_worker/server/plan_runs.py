@@ -79,7 +79,7 @@ class PlanRuns:
         admitted = nullcontext() if chunked or request.world else self.admission.among_others(request.seconds)
         with admitted:
             try:
-                return self._begun(request, plan, payload, chunked)
+                return self._replay_or_run(request, plan, payload, chunked)
             except OutOfMemory as error:
                 # What came in pieces is used up.
                 if request.pieces:
@@ -97,13 +97,13 @@ class PlanRuns:
                 sizes += self._sizes()
             for size in sizes:
                 try:
-                    return self._anew(request, plan, payload, waves=size)
+                    return self._run_anew(request, plan, payload, waves=size)
                 except OutOfMemory as error:
                     failed = error
             size, most = sizes[-1] if sizes else None, 1
             while self.moves.demote(most):
                 try:
-                    return self._anew(request, plan, payload, waves=size)
+                    return self._run_anew(request, plan, payload, waves=size)
                 except OutOfMemory as error:
                     failed, most = error, 2 * most
         # What is copied in for a wave belongs to no step; the plan as a whole failed in one.
@@ -118,14 +118,14 @@ class PlanRuns:
         shown = ", ".join(f"VRDD {line.vrdd} {line.name} ({line.nbytes:,} bytes)" for line in most)
         return f"; held there: {shown}, until uncache()" if shown else ""
 
-    def _begun(self, request: Run, plan: DecodedPlan, payload: Payload | None,
-               chunked: ChunkedInput | None) -> tuple[Ran, Payload | None] | Submission:
+    def _replay_or_run(self, request: Run, plan: DecodedPlan, payload: Payload | None,
+                       chunked: ChunkedInput | None) -> tuple[Ran, Payload | None] | Submission:
         """Replay a plan, or run it anew: by planes of a grid, if another node of its world does so."""
         try:
-            return self._again(request, plan, payload) or self._anew(request, plan, payload, chunked,
-                                                                     self._wave_size(request, plan))
+            return self._again(request, plan, payload) or self._run_anew(request, plan, payload, chunked,
+                                                                         self._wave_size(request, plan))
         except TakenByPlanes:
-            return self._anew(request, plan, payload, waves=self._sizes()[0])
+            return self._run_anew(request, plan, payload, waves=self._sizes()[0])
 
     def _promoted(self, request: Run, chunked: ChunkedInput | None) -> None:
         """Move what has room on devices now back there, where no plan runs that might have to wait for its memory."""
@@ -202,7 +202,7 @@ class PlanRuns:
                 return flight
             for other in plan.recordings.discard(recording):
                 self._close_recording(other)
-        return self._anew(replace(request, seconds=request.seconds - (time.monotonic() - started)), plan, payload)
+        return self._run_anew(replace(request, seconds=request.seconds - (time.monotonic() - started)), plan, payload)
 
     def _agreed(self, request: Run, plan: DecodedPlan) -> tuple[JoinedWorld | None, tuple[bytes, ...]] | None:
         """Return a plan's world, and the messages of its ranks about the plan; (None, ()) if no recording of the plan
@@ -217,8 +217,8 @@ class PlanRuns:
         exchange = None if world is None else plan.recordings.exchange(version, world)
         return None if exchange is None else (exchange.world, exchange.world.agree(exchange.said))
 
-    def _anew(self, request: Run, plan: DecodedPlan, payload: Payload | None,
-              chunked: ChunkedInput | None = None, waves: WaveSize | None = None) -> tuple[Ran, Payload | None]:
+    def _run_anew(self, request: Run, plan: DecodedPlan, payload: Payload | None,
+                  chunked: ChunkedInput | None = None, waves: WaveSize | None = None) -> tuple[Ran, Payload | None]:
         with ExitStack() as stack:
             self._grids.await_turn(request.world, time.monotonic() + request.seconds, _WORLD_SECONDS)
             stack.enter_context(self._grids.turns(fills_ghosts=plan.fills_ghosts))

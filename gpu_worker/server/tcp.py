@@ -116,7 +116,7 @@ class Guard:
 
     # -- what the daemon answers --------------------------------------------------------------------------------------
 
-    def attend(self, hello: Hello, connection: StreamConnection) -> None:
+    def serve_driver(self, hello: Hello, connection: StreamConnection) -> None:
         """Serve a driver on another node in place of its daemon, as the daemon serves a driver on this node.
 
         Raises

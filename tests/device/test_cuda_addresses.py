@@ -58,7 +58,7 @@ def test_a_gpu_is_opened_once_by_all_of_its_names(opened: StreamPool):
     opened.open(["1", GPUS[1], "gpu-2222", "2"])
     opened.open([GPUS[2]])
     assert _names(opened) == ["cuda:1", "cuda:2"]
-    assert opened.among([GPUS[1]]) == opened.among(["1"])
+    assert opened.devices_at([GPUS[1]]) == opened.devices_at(["1"])
 
 
 def test_unknown_addresses_are_all_named_and_nothing_is_opened(opened: StreamPool, cuda: RecordingDriver):

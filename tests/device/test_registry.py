@@ -93,4 +93,4 @@ def _opened_nowhere(*, addresses: list[str], **_: object) -> None:
 
 def test_addresses_of_gpus_mean_nothing_to_other_devices():
     devices = open_devices("null:2")
-    assert StreamPool(devices).among(["7"]) == tuple(devices)
+    assert StreamPool(devices).devices_at(["7"]) == tuple(devices)

@@ -102,21 +102,21 @@ def test_plans_go_through_spark_where_tcp_does_not_work(
     monkeypatch.setattr(tcp, "CONNECT_SECONDS", 0.2)
     reach, begun = worker.reach, numbers.vmap(twice).cache()      # which is still on its way over TCP
     with way(reach) as wrong:
-        worker.reached(wrong)
-        worker.reached(wrong)       # which is not tried again
+        worker.set_reach(wrong)
+        worker.set_reach(wrong)       # which is not tried again
     said = [record.getMessage() for record in caplog.records if record.name == "vispark.runtime.driver.worker"]
     assert len(said) == 1 and "through Spark tasks" in said[0] and why in said[0]
     assert worker.transport == "relay" and numbers.collect() == [1.0, 2.0, 3.0] and begun.collect() == [2.0, 4.0, 6.0]
     text = numbers.explanation()
     assert "1 through Spark" in text and f"not over TCP: {worker.refused}" in text and why in text
-    worker.reached(reach)
+    worker.set_reach(reach)
     assert worker.transport == "tcp" and numbers.collect() == [1.0, 2.0, 3.0]
     worker.connections._idle.pop().close()
 
 
 def test_a_worker_without_a_port_is_relayed_to_and_that_is_said(worker: Worker):
     other = Worker(worker._credentials, worker.home, lambda *_: None, worker.connections._awaited, worker._relay._run)
-    other.reached(None)
+    other.set_reach(None)
     assert other.transport == "relay" and "opened no port" in other.refused
 
 

@@ -25,7 +25,7 @@ GIGABYTE = 10 ** 9
 def measured(seconds: float, *, share: float = 0.02, time_to_loss: float = 3600.0) -> SnapshotSchedule:
     """A pace that has seen one snapshot of a gigabyte."""
     pace = SnapshotSchedule(share, time_to_loss)
-    pace.ended(pace.begun(GIGABYTE), seconds, GIGABYTE)
+    pace.ended(pace.begin(GIGABYTE), seconds, GIGABYTE)
     return pace
 
 
@@ -39,11 +39,11 @@ def test_the_interval_is_youngs_unless_that_costs_too_much(seconds: float, expec
 def test_the_step_nearest_to_the_interval_is_taken(step: float, since: float, due: bool):
     pace = measured(0.499)
     assert pace.interval(GIGABYTE) == pytest.approx(60.0)
-    assert pace.due(1000.0, since, step, GIGABYTE) == due
+    assert pace.is_due(1000.0, since, step, GIGABYTE) == due
 
 
 def test_without_a_share_none_is_due():
-    assert not SnapshotSchedule(0.0, 1e-9).due(1e9, 1e9, 0.0, 1)
+    assert not SnapshotSchedule(0.0, 1e-9).is_due(1e9, 1e9, 0.0, 1)
 
 
 @pytest.mark.parametrize("step", [0.01, 0.3, 20.0])
@@ -52,8 +52,8 @@ def test_no_more_than_their_share_is_spent_whatever_they_turn_out_to_cost(step: 
     now = last = spent = 0.0
     for _ in range(20_000):
         now += step
-        if pace.due(now, now - last, step, GIGABYTE):
-            last, expected, cost = now, pace.begun(GIGABYTE), choice.uniform(0.01, 0.1)
+        if pace.is_due(now, now - last, step, GIGABYTE):
+            last, expected, cost = now, pace.begin(GIGABYTE), choice.uniform(0.01, 0.1)
             now += cost
             spent += cost
             pace.ended(expected, cost, GIGABYTE)
@@ -76,7 +76,7 @@ class Loops:
 
     def begin(self, loader: Loader, number: int):
         """Begin a snapshot, if one is due; what workers are told."""
-        if not self.snapshots.wanted(loader, 1, self.epochs):
+        if not self.snapshots.is_due(loader, 1, self.epochs):
             return None
         residency = Residency(self.released, DatasetId(number, "a snapshot"))
         return self.snapshots.begin(loader, residency, number + 100, dict(enumerate(self.homes)), 1, self.epochs)
@@ -148,7 +148,7 @@ def test_a_failed_snapshot_is_not_repeated_with_each_plan_where_a_copy_may_be_lo
         loops.snapshots.begin(loader, residency, 1, {0: one}, 1, loops.epochs, {one: other})
         loops.snapshots.learn(one, (saved,))
     loops.snapshots.pace.share = 0.0                     # none is due
-    assert not loops.snapshots.wanted(loader, 1, {one: 1}), "its holder is gone"
+    assert not loops.snapshots.is_due(loader, 1, {one: 1}), "its holder is gone"
 
 
 @pytest.mark.parametrize("error, reason", [
@@ -207,9 +207,9 @@ def test_a_snapshot_is_taken_at_once_where_a_copy_may_be_lost(loops: Loops):
                           {one: other})
     loops.snapshots.learn(one, (Saved(2, 1, 0.001, True),))
     loops.snapshots.pace.share = 0.0                     # none is due
-    assert not loops.snapshots.wanted(loader, 1, loops.epochs)
-    assert loops.snapshots.wanted(loader, 1, loops.epochs | {other: 2}), "its holder has another process"
-    assert loops.snapshots.wanted(loader, 1, {one: 1}), "its holder is gone"
+    assert not loops.snapshots.is_due(loader, 1, loops.epochs)
+    assert loops.snapshots.is_due(loader, 1, loops.epochs | {other: 2}), "its holder has another process"
+    assert loops.snapshots.is_due(loader, 1, {one: 1}), "its holder is gone"
 
 
 def test_a_snapshot_is_copied_where_every_node_has_given_its_part_to_another(loops: Loops):

@@ -45,15 +45,15 @@ def test_what_is_assigned_is_opened_once():
     first = pool.devices
     pool.open(["3", "5", "2"])
     assert pool.devices[:2] == first and _names(pool.devices) == ["null:2", "null:3", "null:5"]
-    assert _names(pool.among(["5", "2"])) == ["null:5", "null:2"]
-    assert pool.among([]) == pool.devices
+    assert _names(pool.devices_at(["5", "2"])) == ["null:5", "null:2"]
+    assert pool.devices_at([]) == pool.devices
 
 
 def test_a_device_that_stands_for_all_addresses_is_one():
     opened: list[NullDevice] = []
     pool = StreamPool([], lambda _: opened.append(NullDevice("null:0")) or opened[-1:])
     pool.open(["7"]), pool.open(["GPU-1"])
-    assert pool.devices == (opened[0],) and pool.among(["7", "GPU-1"]) == [opened[0]] * 2
+    assert pool.devices == (opened[0],) and pool.devices_at(["7", "GPU-1"]) == [opened[0]] * 2
     assert [name for name, in opened[1].calls] == ["close"]
     assert pool.unassigned({"GPU-1"}) == [] and pool.unassigned(set()) == [opened[0]]
 
@@ -61,10 +61,10 @@ def test_a_device_that_stands_for_all_addresses_is_one():
 def test_what_is_not_open_is_an_error_that_names_it():
     pool = _pool()
     with pytest.raises(DeviceUnavailable, match=r"assigned no GPU to this executor.*resource profile.*device=host"):
-        pool.among([])
+        pool.devices_at([])
     pool.open(["1"])
     with pytest.raises(DeviceUnavailable, match="the GPU '2' is not open"):
-        pool.among(["1", "2"])
+        pool.devices_at(["1", "2"])
     with pytest.raises(DeviceUnavailable, match="the GPUs '9', 'GPU-4', but the devices of null:8"):
         pool.open(["4", "9", "GPU-4"])
     assert _names(pool.devices) == ["null:1"]
@@ -73,17 +73,17 @@ def test_what_is_not_open_is_an_error_that_names_it():
 def test_a_substitute_stands_in_until_the_process_ends():
     pool = StreamPool([], lambda addresses: open_devices("null:8", addresses=addresses), lambda: open_devices("null"))
     assert pool.devices == () and pool.unassigned(set()) == []
-    substitute, = pool.among([])
+    substitute, = pool.devices_at([])
     assert pool.unassigned(set()) == [] and pool.place(1, 0, []) is substitute
     pool.open(["3", "99"])      # what is assigned now is opened by the next process
-    assert pool.devices == (substitute,) and pool.among(["3"]) == [substitute]
+    assert pool.devices == (substitute,) and pool.devices_at(["3"]) == [substitute]
     assert pool.unassigned({"3", "99"}) == [substitute]
 
 
 def test_a_substitute_is_not_needed_where_another_executor_has_a_gpu():
     pool = StreamPool([], lambda addresses: open_devices("null:8", addresses=addresses), lambda: pytest.fail("opened"))
     pool.open(["5"])
-    assert _names(pool.among([])) == ["null:5"]
+    assert _names(pool.devices_at([])) == ["null:5"]
 
 
 def test_partitions_go_where_the_fewest_of_their_vrdd_are():

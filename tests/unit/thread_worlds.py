@@ -27,7 +27,7 @@ class Meeting:
         self._barrier = threading.Barrier(size, timeout=20)
         self._brought: dict[int, Any] = {}
 
-    def meet(self, rank: int, brought: Any) -> list[Any]:
+    def wait_for_ranks(self, rank: int, brought: Any) -> list[Any]:
         """Bring something, and return what all brought."""
         try:
             self._brought[rank] = brought
@@ -67,12 +67,12 @@ class ThreadWorld(JoinedWorld):
         return Staged(number, memory[0], memory[1], lambda: None)
 
     def _gather(self, data: bytes) -> tuple[bytes, ...]:
-        return tuple(self._meeting.meet(self.rank, data))
+        return tuple(self._meeting.wait_for_ranks(self.rank, data))
 
     def _move(self, staged: Staged, ready: Callable[[], None]) -> None:
         ready()
         given = {self._peers[id(each)]: each.host.copy() for each in staged.sends}
-        found = self._meeting.meet(self.rank, given)
+        found = self._meeting.wait_for_ranks(self.rank, given)
         for each in staged.receives:
             each.host[:] = found[self._peers[id(each)]][self.rank]
 

@@ -18,7 +18,7 @@ from vispark.api.python_meaning import why_no_python_join
 from vispark.api.recorded_rdd import RecordedRDD
 from vispark.data.records.layout import RecordLayout
 from vispark.errors import PlanError
-from vispark.plan.fold.lowering import unlike
+from vispark.plan.fold.lowering import why_not_joined
 from vispark.plan.fold.spec import LOWERED
 from vispark.plan.lower.stages import FETCH
 from vispark.plan.map_call import MapSpec, record_map
@@ -116,7 +116,7 @@ def _reason(source: RecordedRDD, spec: MapSpec) -> str:
     contents = [content for content in source._results() if content.count]
     if not contents:
         return "there are no records"
-    return unlike(contents) or _not_joined(contents[0].layout) \
+    return why_not_joined(contents) or _not_joined(contents[0].layout) \
         or why_no_python_join(source, spec.function)
 
 

@@ -49,7 +49,7 @@ from vispark.data.records.pairs import (
     with_counts,
 )
 from vispark.plan import ops
-from vispark.plan.fold.lowering import fold_fields, unlike
+from vispark.plan.fold.lowering import fold_fields, why_not_joined
 from vispark.plan.fold.spec import fold_of
 from vispark.plan.lower.stages import RequestedOutput
 from vispark.plan.operations.shuffled import Shuffled
@@ -201,7 +201,7 @@ def pairs_of(source: RecordedRDD, action: str, not_those: Callable[[RecordLayout
     contents = [each for each in source._results() if each.count]
     before = contents[0].layout if contents else EMPTY
     layout = before if not_those is not_numbers else opened(before)
-    reason = reason or ("there are no records" if not contents else unlike(contents) or not_those(layout))
+    reason = reason or ("there are no records" if not contents else why_not_joined(contents) or not_those(layout))
     if not reason:
         source._folds.pop(action, None)
         return Keyed(layout, () if layout is before else (
@@ -432,7 +432,7 @@ def least(source: RecordedRDD, action: str, num: int, key: Callable[[Any], Any] 
             return None
         keyed = vmap(source, keyed_by, of="record")
         contents = [each for each in keyed._results() if each.count]
-        if not contents or unlike(contents) or not_pairs(contents[0].layout):
+        if not contents or why_not_joined(contents) or not_pairs(contents[0].layout):
             return None
         layout = _with_types_of(next(each.layout for each in source._results() if each.count), contents[0].layout)
         step = SortByKeyStep(action, "0", descending, layout.encode(), num)

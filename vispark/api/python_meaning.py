@@ -16,7 +16,7 @@ from vispark.api.recorded_rdd import RecordedRDD
 from vispark.data.records.layout import BY_NAME, RecordLayout, RecordPart
 from vispark.plan import ops
 from vispark.plan.fold.aggregation import parts_of
-from vispark.plan.fold.lowering import finish, reduce_by, unlike
+from vispark.plan.fold.lowering import finish, reduce_by, why_not_joined
 from vispark.plan.fold.reading import Leaf
 from vispark.plan.fold.spec import FoldSpec
 from vispark.plan.lower.stages import to_fold
@@ -73,7 +73,7 @@ def why_no_python_join_of_values(source: RecordedRDD, function: Function) -> str
 def _why_not(source: RecordedRDD, why_not: Callable[[Any], str]) -> str:
     """Return the doubt that there is of a VRDD's records, after one of all numbers of their types."""
     contents = [each for each in source._results() if each.count]
-    if not contents or unlike(contents) or not any(map(_is_python, contents[0].layout.parts)):
+    if not contents or why_not_joined(contents) or not any(map(_is_python, contents[0].layout.parts)):
         return ""
     layout = contents[0].layout
     return why_not(_record(layout, {})) and why_not(_record(layout, _ends(source, layout)))

@@ -219,7 +219,7 @@ class CudaDevice(Device):
             self.pool = MemoryPool(self.ordinal)
 
     @classmethod
-    def among(cls, devices: Sequence[Device], addresses: Sequence[str]) -> Sequence[Device]:
+    def devices_at(cls, devices: Sequence[Device], addresses: Sequence[str]) -> Sequence[Device]:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         return [devices[number] for number in dict.fromkeys(ordinals(addresses, visible, len(devices)))]
 

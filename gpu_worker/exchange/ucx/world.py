@@ -69,7 +69,7 @@ class OpenedWorld:
         """
         world = UcxWorld(self._worker, wanted)
         try:
-            world.meet(deadline, is_over)
+            world.wait_for_ranks(deadline, is_over)
         except VisparkError:
             world.close()
             raise
@@ -110,12 +110,12 @@ class UcxWorld(JoinedWorld):
         """What messages go by, for people."""
         return f"ucx over {', '.join(self._peers.transports)}"
 
-    def meet(self, deadline: float, is_over: Callable[[], bool]) -> None:
+    def wait_for_ranks(self, deadline: float, is_over: Callable[[], bool]) -> None:
         """Wait until all ranks have said that they are there."""
-        self._thread.submit(self._meet, deadline, is_over).result()
+        self._thread.submit(self._greet_ranks, deadline, is_over).result()
         self._beats = start_thread(self._beat, name="world's beats")
 
-    def _meet(self, deadline: float, is_over: Callable[[], bool]) -> None:
+    def _greet_ranks(self, deadline: float, is_over: Callable[[], bool]) -> None:
         def check() -> None:
             if is_over():
                 raise WorldLost(f"a worker of the world of {self._peers.names} was lost before it came to be")
@@ -273,9 +273,9 @@ class UcxWorld(JoinedWorld):
     def interrupt(self) -> None:
         self._over.set()
         with suppress(RuntimeError):        # the thread has ended, and the connections are closed or about to be
-            self._thread.submit(self._hang_up)
+            self._thread.submit(self._close_connections)
 
-    def _hang_up(self) -> None:
+    def _close_connections(self) -> None:
         """Close the connections, of which the others learn at once."""
         with self._lock:
             for request in self._moving:
@@ -293,7 +293,7 @@ class UcxWorld(JoinedWorld):
     def _disconnect(self) -> None:
         if self._beats is not None:
             self._beats.join()
-        self._hang_up()
+        self._close_connections()
 
     def _destroy(self) -> None:
         self._worker.close()

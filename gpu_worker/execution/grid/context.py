@@ -79,7 +79,7 @@ class GridContext:
         key = route, stream
         if key not in self._works:
             self._works[key] = self.upload(route.works.view(np.uint8), device, stream)
-        return self._boxes(device, route.among(addresses), route.works, self._works[key], stream)
+        return self._boxes(device, route.entries_at(addresses), route.works, self._works[key], stream)
 
     def _boxes(self, device: Device, entries: np.ndarray, works: np.ndarray, held: Buffer,
                stream: Stream) -> list[Operation]:

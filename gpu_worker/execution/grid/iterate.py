@@ -183,7 +183,7 @@ class Loop:
         NotFinite
             If a cell that was asked about is NaN or infinite.
         """
-        step, stepper, start = self._step, self._stepper, self._here()
+        step, stepper, start = self._step, self._stepper, self._state()
         before = step.done if step.counted < 0 else int(stepper.context.arguments.number(step.counted))
         ended, state = self._graph.run(start, self._begin, self._wait, stepper.world, before)
         stepper.content, stepper.tags = dict(state.content), dict(state.tags)
@@ -191,7 +191,7 @@ class Loop:
         assert ended is not None
         return ended
 
-    def _here(self) -> LoopState:
+    def _state(self) -> LoopState:
         """Return the present state of the stepper."""
         stepper = self._stepper
         key = tuple((name, *map(id, cells.buffers)) for name, cells in stepper.content.items()), \
@@ -208,7 +208,7 @@ class Loop:
         """Run a segment, replayed or for the first time."""
         segment = state.segments.get(shape)
         if segment is None:
-            state.segments[shape] = segment = self._explored(state, shape)
+            state.segments[shape] = segment = self._run_first(state, shape)
         else:
             self._enqueue_again(segment.entries)
         return segment
@@ -222,7 +222,7 @@ class Loop:
         if self._step.until < 0 and not self._step.check:
             self._stepper.context.note(entries)
 
-    def _explored(self, start: LoopState, shape: SegmentShape) -> Segment:
+    def _run_first(self, start: LoopState, shape: SegmentShape) -> Segment:
         """Run a segment for the first time, and record it."""
         entries, state, before = [], start, start           # type: tuple[list[Entry], LoopState, LoopState]
         for place, together in enumerate(shape.advances, start=1):
@@ -251,10 +251,10 @@ class Loop:
             filled, computed = stepper.phase(phase.halos, self._kernels[phase.launch],
                                              list(state.content.values()) if kept else ())
             if self._is_steady:
-                self._noted(filled)
+                self._recorded(filled)
                 filled = []
             operations += [*filled, *computed]
-        return Pass(self._noted(operations), self._here())
+        return Pass(self._recorded(operations), self._state())
 
     def _read(self, before: LoopState | None, after: LoopState,
               checked: bool) -> tuple[list[Entry], PendingTest | None]:
@@ -265,9 +265,9 @@ class Loop:
         if not asked:
             return [], None
         reading = Reading(asked, stepper.domain, stepper.context)
-        return self._noted(reading.operations), PendingTest(reading, names, least)
+        return self._recorded(reading.operations), PendingTest(reading, names, least)
 
-    def _noted(self, operations: Sequence[Operation]) -> list[Entry]:
+    def _recorded(self, operations: Sequence[Operation]) -> list[Entry]:
         """Run operations, and return their recorded entries."""
         with self._stepper.context.noting() as entries:
             for operation in operations:

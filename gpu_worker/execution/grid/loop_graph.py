@@ -241,7 +241,7 @@ class LoopRoute:
     is_steady: bool
 
 
-def reached(start: LoopState) -> list[Segment]:
+def reachable_segments(start: LoopState) -> list[Segment]:
     """Return all segments that are reachable from a state."""
     states: dict[LoopState, None] = {start: None}
     waiting = [start]

@@ -56,8 +56,8 @@ class NodePlanes:
         gathered = self._world.gather(b"".join(each.tobytes() for each in own))
         return [found for each in gathered for found in np.frombuffer(each, np.uint64).reshape(-1, len(own[0]))]
 
-    def brought(self, held: Sequence[Held], fields: dict[str, np.dtype], widths: Triple,
-                periodic: Sequence[bool]) -> list[Held]:
+    def exchanged(self, held: Sequence[Held], fields: dict[str, np.dtype], widths: Triple,
+                  periodic: Sequence[bool]) -> list[Held]:
         """Return the cells of other nodes that are within ``widths`` of those here, and give them theirs.
 
         Parameters

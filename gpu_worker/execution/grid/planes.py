@@ -275,7 +275,7 @@ class GridByPlanes:
         ranges = list(self._ranges(phases, steps, values))
         held = list(self._held(values))
         if self._nodes is not None:
-            held += self._nodes.brought(held, fields_of(values), self._reach(phases, steps), self._periodic(phases))
+            held += self._nodes.exchanged(held, fields_of(values), self._reach(phases, steps), self._periodic(phases))
         results: list[Partition] = []
         for several in turns(devices, ranges):
             leaving = []        # what devices copy out, beside each other
@@ -283,7 +283,7 @@ class GridByPlanes:
                 patches = tuple(Patch(Box((0, 0, 0), (0, 0, 0)), PatchLayout(box, ghosts), device)
                                 for box in planes.boxes)
                 domain = Domain(self._lattice, ghosts, patches, axes=self._axes, is_part=True)
-                content = {name: self._brought(domain, name, dtype, held)
+                content = {name: self._copied_to_device(domain, name, dtype, held)
                            for name, dtype in fields_of(values).items()}
                 after = advance(domain, content)
                 results = results or self._reserved(after, values)
@@ -305,7 +305,7 @@ class GridByPlanes:
         sync(array.host for value in results for array in value.arrays)
         return results
 
-    def _brought(self, domain: Domain, name: str, dtype: np.dtype, held: Sequence[Held]) -> Cells:
+    def _copied_to_device(self, domain: Domain, name: str, dtype: np.dtype, held: Sequence[Held]) -> Cells:
         """Copy the cells of a field to the device."""
         context, buffers = self._steps.context, []
         for patch in domain.patches:

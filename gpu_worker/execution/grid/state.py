@@ -73,7 +73,7 @@ class Grids:
         if world is None:
             return domain
         described = world.agree(domain.described())
-        among = self._known((*key, described), lambda: domain.among(described))
+        among = self._known((*key, described), lambda: domain.with_ranks(described))
         if any(among.by_planes):
             raise TakenByPlanes
         return among
@@ -84,7 +84,7 @@ class Grids:
         same for any number of devices.
         """
         domain = Domain.of(grid, dict.fromkeys(numbers, device))
-        return domain.among(world.agree(domain.described(by_planes=True)))
+        return domain.with_ranks(world.agree(domain.described(by_planes=True)))
 
     def _known(self, key: tuple[Any, ...], make: Callable[[], Domain]) -> Domain:
         if key not in self._domains:

@@ -149,7 +149,7 @@ class NodeWaveExchange(WaveExchange):
     # -- what is said -------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _saying(self) -> Iterator[None]:
+    def _noting_refusal(self) -> Iterator[None]:
         """Note the reason for which this node cannot do its part, so that all nodes are told."""
         try:
             yield
@@ -157,11 +157,11 @@ class NodeWaveExchange(WaveExchange):
             self._refused = self._refused or error.message
 
     def _sample(self, values: list[Partition]) -> None:
-        with self._saying():
+        with self._noting_refusal():
             super()._sample(values)
 
     def _count(self, values: list[Partition]) -> None:
-        with self._saying():
+        with self._noting_refusal():
             super()._count(values)
 
     def _note(self, rows: np.ndarray, moved: Sequence[Partition]) -> None:

@@ -100,13 +100,13 @@ class WaveExchange:
     # -- passes -------------------------------------------------------------------------------------------------------
 
     def _sample(self, values: list[Partition]) -> None:
-        keys = self._keys(self._there(values))
+        keys = self._keys(self._on_devices(values))
         self._words += self._by.samples(keys, self._partitions) if keys else []
         for row_keys in keys:
             row_keys.close()
 
     def _count(self, values: list[Partition]) -> None:
-        there = self._there(values)
+        there = self._on_devices(values)
         for value in there:
             self._check_alike(value)
         with self._counted(there) as (exchanges, keys):
@@ -120,7 +120,7 @@ class WaveExchange:
         self._rows += rows
 
     def _move(self, values: list[Partition]) -> None:
-        with self._counted(self._there(values)) as (exchanges, _):
+        with self._counted(self._on_devices(values)) as (exchanges, _):
             for exchange, moved in exchanges:
                 with self._context.progress.launching(self._by.label, [each.index for each in moved], moved[0].device):
                     self._moved(exchange, moved)
@@ -134,7 +134,7 @@ class WaveExchange:
         for resource in (*[exchange for exchange, _ in exchanges], *keys):
             resource.close()
 
-    def _there(self, values: Sequence[Partition]) -> list[Partition]:
+    def _on_devices(self, values: Sequence[Partition]) -> list[Partition]:
         """Return the partitions of a wave that have rows, on their devices."""
         there = [value for value in values if value.count and value.blocks]
         return self._context.each(self._by, there, self._context.to_device)
@@ -170,7 +170,7 @@ class WaveExchange:
             for parts, sizes in self._groups():
                 memory = self._context.names.tiers.reserve(sum(sizes), place=self._context.place_below)
                 ends = np.cumsum(sizes).tolist()
-                self._made += [self._below(part, memory[end - size:end])
+                self._made += [self._partition_below(part, memory[end - size:end])
                                for part, size, end in zip(parts, sizes, ends, strict=True)]
         except OutOfMemory as error:
             raise OutOfMemory(f"{self._by.label} into {self._step.parts} partitions takes {total * row_size:,} bytes; "
@@ -194,7 +194,7 @@ class WaveExchange:
         if parts:
             yield parts, sizes
 
-    def _below(self, part: int, memory: np.ndarray) -> Partition:
+    def _partition_below(self, part: int, memory: np.ndarray) -> Partition:
         """Return a new partition with memory for its rows."""
         part_below, rows = self._by.empty(self._context, part), int(self._rows[part])
         if rows:

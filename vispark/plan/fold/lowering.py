@@ -51,7 +51,7 @@ class Reduce:
         contents : sequence of PartitionSchema
             Partitions with at least one record each; at least one partition.
         """
-        reason = unlike(contents)
+        reason = why_not_joined(contents)
         if reason:
             return reason
         layout = contents[0].layout
@@ -107,7 +107,7 @@ class ByKey:
 
     def lower(self, contents: Sequence[PartitionSchema]) -> FoldByKeyStep | str:
         """Return the step of the fold by key, or why workers cannot compute it, as :meth:`Reduce.lower` does."""
-        reason = unlike(contents)
+        reason = why_not_joined(contents)
         if reason:
             return reason
         layout = contents[0].layout
@@ -282,7 +282,7 @@ def _as(part: RecordPart, dtype: np.dtype) -> RecordPart:
     return replace(part, types=("int",) if part.types[0] in BY_NAME else (dtype.str,))
 
 
-def unlike(contents: Sequence[PartitionSchema]) -> str:
+def why_not_joined(contents: Sequence[PartitionSchema]) -> str:
     """Return the reason why partitions cannot be folded with each other; "" if they can."""
     if len({content.layout for content in contents}) > 1:
         return "records of different types are not folded on the device"

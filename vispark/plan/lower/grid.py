@@ -142,14 +142,14 @@ class GridLowering(Lowering):
         before = self._before(position)
         mapped = self._map(spec, before, position)
         assert self._ghosts is not None
-        self._exchange(self._ghosts.wanted(mapped.reach, before))
+        self._exchange(self._ghosts.stale_cells(mapped.reach, before))
         self.append(StencilStep(spec.label, self._launch(mapped)), spec.label)
         self._ghosts.written(each.name for each in mapped.kernel.outputs)
 
     def exchange_everything(self, position: int) -> None:
         """Append an exchange of all ghost cells, of which none are fresh behind the step after it."""
         assert self._ghosts is not None
-        self._exchange(self._ghosts.everything(self._before(position)))
+        self._exchange(self._ghosts.all_fields(self._before(position)))
         self.forget_halos()
 
     def forget_halos(self) -> None:
@@ -199,7 +199,7 @@ class GridLowering(Lowering):
         """Return the phases of a loop, each with the exchange of the ghost cells that it needs."""
         ghosts, phases = grid_stencils.Ghosts(self.description, self.slots), []
         for mapped, signature in maps:
-            halos = ghosts.wanted(mapped.reach, signature)
+            halos = ghosts.stale_cells(mapped.reach, signature)
             phases.append(Phase(mapped.label, halos, self._launch(mapped)))
             ghosts.written(each.name for each in mapped.kernel.outputs)
         return tuple(phases)

@@ -139,7 +139,7 @@ class Ghosts:
     slots: SlotTable
     fresh: dict[str, Reach] = field(default_factory=dict)
 
-    def wanted(self, reach: Mapping[str, Reach], signature: Signature) -> tuple[Halo, ...]:
+    def stale_cells(self, reach: Mapping[str, Reach], signature: Signature) -> tuple[Halo, ...]:
         """Return the exchange of ghost cells that are read and not fresh, and mark them as fresh."""
         halos = []
         for name, widths in reach.items():
@@ -152,10 +152,10 @@ class Ghosts:
                 halos.append(self._halo(name, dtype, widths))
         return tuple(halos)
 
-    def everything(self, signature: Signature) -> tuple[Halo, ...]:
+    def all_fields(self, signature: Signature) -> tuple[Halo, ...]:
         """Return the exchange of all fields, as wide as the halo is."""
         whole = tuple((width, width) for width in self.description.halo)
-        return self.wanted({each.name: whole for each in signature.fields}, signature)
+        return self.stale_cells({each.name: whole for each in signature.fields}, signature)
 
     def written(self, names: Iterable[str]) -> None:
         """Forget the ghost cells of fields that were computed anew."""

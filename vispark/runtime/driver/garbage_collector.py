@@ -133,7 +133,7 @@ class GarbageCollector:
         relayed = [worker for worker in self._workers.known() if not worker.direct]
         with ExitStack() as stack:
             before = dict(self._speculative_copies)
-            keep = self._swept(stack)
+            keep = self._places_to_keep(stack)
             if not keep and (not any(worker.deferred for worker in relayed) or self._released.closes(_PATIENCE)):
                 return
             waiting = [worker for worker in relayed if worker.deferred]
@@ -142,7 +142,7 @@ class GarbageCollector:
                 if keep and self._tries and not reached >= {worker.home for worker in self._workers.known()}:
                     self._speculative_copies.update(before)
 
-    def _swept(self, stack: ExitStack) -> dict[int, dict[WorkerAddress, tuple[int, ...]]]:
+    def _places_to_keep(self, stack: ExitStack) -> dict[int, dict[WorkerAddress, tuple[int, ...]]]:
         """Return the places of partitions, by VRDD number and worker, for VRDDs of which ended stages may have left
         stray copies.
 

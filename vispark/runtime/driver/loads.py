@@ -96,7 +96,7 @@ class Loads:
         worker = self._workers.at(token.home)
         worker.executor = token.executor
         worker.learn(token.epoch, token.shared_limit)
-        worker.reached(token.reach)
+        worker.set_reach(token.reach)
         for number, content in token.contents.items():
             residency = self._residencies.get(number)
             if residency:

@@ -154,7 +154,7 @@ class PlanSender:
         homes = [home for home, _ in ready.shares]
         epochs = {worker.home: worker.epoch for worker in self._workers.known() if not worker.gone}
         epochs |= {home: self._workers.at(home).epoch for home in homes}
-        if not self._snapshots.wanted(loader, nbytes, epochs):
+        if not self._snapshots.is_due(loader, nbytes, epochs):
             return {}
         residency = self._residencies.new(f"a snapshot of {last}")
         assert last is not None

@@ -203,10 +203,10 @@ class Recovery:
             target.tokens = target.tokens or snapshot.residency.tokens
         except (PartitionMissing, WorkerUnavailable, OutOfMemory) as error:
             log.warning("a snapshot is gone, and what came before it is computed anew: %s", error)
-            session.snapshots.lost(snapshot)
+            session.snapshots.forget(snapshot)
             return None
         if self._is_missing(target):
-            session.snapshots.lost(snapshot)
+            session.snapshots.forget(snapshot)
             return None
         session.snapshots.restored += 1
         log.info("went back to the snapshot of %.1f s ago", time.monotonic() - snapshot.began)

@@ -62,7 +62,7 @@ from vispark.runtime.driver.result import PartialResult
 from vispark.runtime.driver.retry import STOPPED, Recomputed, check_open, shortened, until_done
 from vispark.runtime.driver.snapshots import Snapshots
 from vispark.runtime.driver.spark_jobs import SparkJobs
-from vispark.runtime.driver.worker import Worker, Workers, as_answered, await_all, raise_gravest, trying
+from vispark.runtime.driver.worker import Worker, Workers, as_answered, await_all, collect_error, raise_gravest
 from vispark.runtime.driver.worlds import Worlds
 from vispark.runtime.identity import Credentials, PartitionHandle, WorkerAddress
 from vispark.runtime.profiling import journal, watch
@@ -320,7 +320,7 @@ class Session:
             errors: list[VisparkError] = []
             for number in as_answered([sent for _, sent in pending]):
                 worker, sent = pending[number]
-                if trying(errors, worker.receive, sent) is None:
+                if collect_error(errors, worker.receive, sent) is None:
                     residency.lose([partition for partition, (home, _) in residency.places.items()
                                     if home == worker.home])
             if errors and all(isinstance(error, LOST) for error in errors):
@@ -516,7 +516,7 @@ class Session:
     def missing(self, residency: Residency, partitions: Iterable[int]) -> list[int]:
         """Return the partitions that, as far as is known, no worker holds."""
         places = residency.places
-        gone = {place for place in residency.processes if not self.workers.alive(*place)}
+        gone = {place for place in residency.processes if not self.workers.is_alive(*place)}
         if gone:
             return [partition for partition in partitions if places.get(partition, None) in (gone | {None})]
         if partitions == range(len(places)):
@@ -542,7 +542,7 @@ class Session:
         under_way = self._send(loader, ready, nodes, start, residency, errors, targets)
         for number in as_answered([sent for _, _, sent in under_way]):
             worker, prepared, sent = under_way[number]
-            trying(errors, self._take, worker, prepared, sent, answer, residency, cached, began)
+            collect_error(errors, self._take, worker, prepared, sent, answer, residency, cached, began)
             began = time.monotonic()
         for table in tables if any(isinstance(error, LOST) for error in errors) else ():
             table.lost()

@@ -59,7 +59,7 @@ class SnapshotSchedule:
         cost = self.cost(nbytes)
         return max(cost / self.share, math.sqrt(2 * cost * self.time_to_loss))
 
-    def due(self, elapsed: float, since: float, step: float, nbytes: int) -> bool:
+    def is_due(self, elapsed: float, since: float, step: float, nbytes: int) -> bool:
         """Return whether a snapshot is to be taken now.
 
         Parameters
@@ -77,7 +77,7 @@ class SnapshotSchedule:
             return False
         return since + step / 2 >= self.interval(nbytes)
 
-    def begun(self, nbytes: int) -> float:
+    def begin(self, nbytes: int) -> float:
         """Count the expected seconds of a snapshot that begins, and return them."""
         cost = self.cost(nbytes)
         self.spent += cost
@@ -167,7 +167,7 @@ class Snapshots:
         self._loops: weakref.WeakKeyDictionary[RDD[Any], _Loop] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
 
-    def wanted(self, loader: RDD[Any], nbytes: int, epochs: Mapping[WorkerAddress, int]) -> bool:
+    def is_due(self, loader: RDD[Any], nbytes: int, epochs: Mapping[WorkerAddress, int]) -> bool:
         """Return whether the loop's plan that is about to be sent is to take a snapshot.
 
         Parameters
@@ -188,7 +188,7 @@ class Snapshots:
                 return False
             if loop.newest is not None and loop.newest.lost_a_copy(epochs) and not loop.has_failed:
                 return True
-            return self.pace.due(now - self._began, now - loop.last, step, nbytes)
+            return self.pace.is_due(now - self._began, now - loop.last, step, nbytes)
 
     def _has_failed(self, snapshot: Snapshot, now: float, epochs: Mapping[WorkerAddress, int]) -> bool:
         late = now - snapshot.began > _PATIENCE_SECONDS + _PATIENCE * snapshot.expected
@@ -214,7 +214,7 @@ class Snapshots:
         now = time.monotonic()
         with self._lock:
             loop = self._loops[loader]
-            expected = self.pace.begun(nbytes)
+            expected = self.pace.begin(nbytes)
             loop.taking = Snapshot(residency, dict(places), {home: epochs[home] for home in set(places.values())},
                                    nbytes, expected, now, set(places.values()), holders=dict(holders or {}),
                                    held_by={holder: epochs.get(holder, 0) for holder in (holders or {}).values()})
@@ -281,7 +281,7 @@ class Snapshots:
         with self._lock:
             return any(loop.taking is not None for loop in self._loops.values())
 
-    def lost(self, snapshot: Snapshot) -> None:
+    def forget(self, snapshot: Snapshot) -> None:
         """Forget a snapshot that is lost."""
         with self._lock:
             for loop in self._loops.values():

@@ -16,7 +16,7 @@ from vispark.runtime.driver.session import Session
 
 def find_copy(session: Session, table: Residency) -> bool:
     """Return whether a worker that is left holds a copy of a table, which is its place from then on."""
-    alive, table.copies = [place for place in table.copies if session.workers.alive(*place)], frozenset()
+    alive, table.copies = [place for place in table.copies if session.workers.is_alive(*place)], frozenset()
     for home, _ in alive:
         with suppress(*LOST, WorkerUnavailable):
             session.discover(table, session.workers.at(home))
@@ -32,7 +32,7 @@ def compute_copies(session: Session, loader: RDD[Any], chain: LogicalPlan, start
     """
     target.copies = target.processes
     for home, epoch in session.residencies[start.number].copies - target.copies:
-        if session.workers.alive(home, epoch):
+        if session.workers.is_alive(home, epoch):
             with suppress(*LOST, OutOfMemory, WorkerUnavailable):
                 session.computed_at(home, loader, chain, start)
                 target.copies |= target.processes

@@ -133,7 +133,7 @@ class Worker:
             log.warning("the process of the worker in %s was lost, and what it held is made again; daemon.log there "
                         "says how it ended", self.home.runtime_dir)
 
-    def reached(self, reach: Reach | None) -> None:
+    def set_reach(self, reach: Reach | None) -> None:
         """Record the worker's TCP address, if it has one, and try the address once.
 
         Raises
@@ -367,7 +367,7 @@ class Workers:
         """The least shared memory that thread blocks can have on any of them, in bytes."""
         return min([worker.shared_limit for worker in self.known()], default=SHARED_LIMIT)
 
-    def alive(self, home: WorkerAddress, epoch: int) -> bool:
+    def is_alive(self, home: WorkerAddress, epoch: int) -> bool:
         """Return whether the process that received some content is, as far as is known, still the worker's process."""
         worker = self.at(home)
         return not worker.gone and worker.epoch <= epoch
@@ -386,7 +386,7 @@ class Workers:
         self.awaited.close()
 
 
-def trying(errors: list[VisparkError], action: Callable[..., _Given], *arguments: Any) -> _Given | None:
+def collect_error(errors: list[VisparkError], action: Callable[..., _Given], *arguments: Any) -> _Given | None:
     """Return the action's result; if it fails, append the error to ``errors`` and return None."""
     try:
         return action(*arguments)

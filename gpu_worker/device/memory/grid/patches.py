@@ -151,7 +151,7 @@ class Domain:
         boxes = [box for rank in self.others for box in rank] or self.boxes
         return sum(box.size for box in boxes) == prod(self.lattice.shape)
 
-    def among(self, said: Sequence[bytes]) -> Domain:
+    def with_ranks(self, said: Sequence[bytes]) -> Domain:
         """Return the domain with the patches of all other ranks, as the ranks' messages describe them."""
         ranks = [decode(each, RankPatches) for each in said]
         others = tuple(tuple(Box(low, high) for low, high in zip(rank.lows, rank.highs, strict=True)) for rank in ranks)

@@ -39,7 +39,7 @@ class Route:
     sources: np.ndarray
     targets: np.ndarray
 
-    def among(self, addresses: np.ndarray) -> np.ndarray:
+    def entries_at(self, addresses: np.ndarray) -> np.ndarray:
         """Return the entries for buffers that lie at some addresses."""
         entries = self.entries.copy()
         entries["source"] += addresses[self.sources]
