@@ -26,7 +26,7 @@ from vispark.translate import (
     Stencil,
     StencilKernel,
     Surroundings,
-    parted,
+    passes_of,
     specialise_chain,
     specialise_stencil,
     specialise_steps,
@@ -177,7 +177,7 @@ def of_chains(device: Device, shape: tuple[int, int], samples: int, done: Callab
     group, first, cases = _group("kernels, chains of Navier-Stokes", shape, samples, device), 0, []
     with Patch(device, shape, ((8, 8),) * 2) as patch:
         given = patch.noisy(field.name for field in fields)
-        for count in parted(parts, beyond, dims=2)[0]:
+        for count in passes_of(parts, beyond, dims=2)[0]:
             after, several = given, range(first, first + count)
             for number in several:
                 after = after | patch.advanced(singles[number], values[number], after)

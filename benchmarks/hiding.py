@@ -22,7 +22,7 @@ from gpu_worker.device import open_devices
 from gpu_worker.device.base import Buffer, Device, Entry, RecordedWork, Source
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.host.device import HostDevice
-from gpu_worker.device.memory.grid.boxes import dealt
+from gpu_worker.device.memory.grid.boxes import device_of_blocks
 from gpu_worker.device.memory.grid.patches import Cells, Domain, lattice_of, number_of
 from gpu_worker.exchange.base import JoinedWorld
 from gpu_worker.execution.grid.context import GridContext, Operation
@@ -161,7 +161,7 @@ def loops(solver: Solver, devices: Sequence[Device],
     nodes, rank = (1, 0) if world is None else (world.size, world.rank)
     first, lattice = rank * len(devices), lattice_of(grid)
     domain = Domain.of(grid, {number_of(lattice, at): devices[owner - first]
-                              for at, owner in dealt(lattice, nodes * len(devices)).items()
+                              for at, owner in device_of_blocks(lattice, nodes * len(devices)).items()
                               if first <= owner < first + len(devices)})
     if world is not None:
         domain = domain.with_ranks(world.gather(domain.described()))

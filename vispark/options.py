@@ -285,11 +285,11 @@ def _find(name: str) -> Option:
 
 def markdown() -> str:
     """Return the table as docs/reference/options.md shows it."""
-    rows = [f"| `{PREFIX}{option.name}` | {_shown(option)} | {option.meaning} |" for option in OPTIONS]
+    rows = [f"| `{PREFIX}{option.name}` | {_default_text(option)} | {option.meaning} |" for option in OPTIONS]
     return "\n".join(["| name | default | meaning |", "|---|---|---|", *rows]) + "\n"
 
 
-def _shown(option: Option) -> str:
+def _default_text(option: Option) -> str:
     """Return an option's default as one would write it, and its unit."""
     if option.default == "":
         return "empty"

@@ -30,7 +30,7 @@ from gpu_worker.execution.grid.steps import GridSteps
 from gpu_worker.execution.plan_cache import DecodedPlan
 from gpu_worker.execution.progress import Progress
 from gpu_worker.execution.recorded_pass import Answer, GridOutcome
-from gpu_worker.execution.replay import Recording, parted
+from gpu_worker.execution.replay import Recording, place_result
 from gpu_worker.execution.run_context import BroughtBlocks, RunContext
 from gpu_worker.execution.step_handlers import StepHandler
 from gpu_worker.execution.streams import Streams
@@ -132,7 +132,7 @@ class Execution:
         context.close()
         times = self.stopwatch.times(profiled=self.request.profile,
                                      copied_before=context.chunked.seconds if context.chunked else 0.0)
-        payload, inline, placed = parted(data, self.request, context.payload)
+        payload, inline, placed = place_result(data, self.request, context.payload)
         iterated = tuple(context.grid.iterated) if context.grid else ()
         return Ran(self.request.number, outputs, folded, context.results.retained, times, inline, iterated,
                    placed=placed, bounds=context.results.bounds), payload

@@ -154,7 +154,7 @@ class _RunFolds(ABC):
         """Give back what the folds worked in."""
         self.work.close()
 
-    def _made(self, described: Field) -> tuple[HeldArray, Buffer]:
+    def _new_array(self, described: Field) -> tuple[HeldArray, Buffer]:
         array = HeldArray(replace(described, shape=(self.runs, *described.shape[1:])))
         array.buffer = target = self.work.scratch.allocate(array.nbytes, self.work.device, self.work.stream)
         return array, target
@@ -189,13 +189,13 @@ class _Runs(_RunFolds):
         return self._work
 
     def firsts(self, array: HeldArray) -> HeldArray:
-        firsts, target = self._made(array.field)
+        firsts, target = self._new_array(array.field)
         self._work.take_rows(array, target, self.runs, self._heads)
         return firsts
 
     def folded(self, array: HeldArray, operation: ElementFold, described: Field | None = None) -> HeldArray:
         described = described or array.field
-        folded, target = self._made(described)
+        folded, target = self._new_array(described)
         columns = math.prod(array.field.shape[1:]) * operation.parts
         result = _result(operation, is_as_read=described is array.field)
         threads = self.runs * columns * lanes_of(self._device)
@@ -205,12 +205,12 @@ class _Runs(_RunFolds):
         return folded
 
     def lengths(self, name: str) -> HeldArray:
-        lengths, target = self._made(Field(name, "<i8", (0,)))
+        lengths, target = self._new_array(Field(name, "<i8", (0,)))
         self._work.launch("run_lengths", self.runs, [self._heads, target, np.int64(self.runs)])
         return lengths
 
     def starts(self, name: str) -> HeldArray:
-        starts, target = self._made(Field(name, "<i8", (0, 2)))
+        starts, target = self._new_array(Field(name, "<i8", (0, 2)))
         self._work.launch("run_extents", self.runs, [self._heads, target, np.int64(self.runs),
                                                      np.int64(self._before)])
         return starts
@@ -235,7 +235,7 @@ class _OneRun(_RunFolds):
 
     def folded(self, array: HeldArray, operation: ElementFold, described: Field | None = None) -> HeldArray:
         described = described or array.field
-        result, target = self._made(described)
+        result, target = self._new_array(described)
         columns = math.prod(array.field.shape[1:]) * operation.parts
         lanes = lanes_of(self._device)
         folded = self.work.take(lanes * columns * accumulator_size(operation.carried))

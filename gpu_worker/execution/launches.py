@@ -182,7 +182,7 @@ class Launches:
         kernel = self._compile(launch, device)
         failpoint("launching")
         blocks = launch.cluster if device.clusters else 1
-        dealt, runs, total = self._dealt(step, device, entries, most)
+        dealt, runs, total = self._group_works(step, device, entries, most)
         ports = [argument for argument in launch.arguments if isinstance(argument, In | Out)]
         addresses = [entry.array(port).on_device.address for entry in entries for port in ports]
         partials = make_partials(runs, total)
@@ -205,8 +205,8 @@ class Launches:
                 self.scratch.recycle(buffer, stream)
         return dealt
 
-    def _dealt(self, step: ExecStep | MapFoldStep, device: Device, entries: Sequence[Entry],
-               most: int | None) -> tuple[np.ndarray, Runs, int]:
+    def _group_works(self, step: ExecStep | MapFoldStep, device: Device, entries: Sequence[Entry],
+                     most: int | None) -> tuple[np.ndarray, Runs, int]:
         """Return a group's works, where they are among those of all waves, and how many those are."""
         launch, piece = entries[0].launch, entries[0].value.piece
         # Without a fold, the works of some rows are nobody's concern.

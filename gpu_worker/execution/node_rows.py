@@ -113,7 +113,7 @@ class NodePlan:
         size = len(self._shares)
         return range(-(-rank * self._parts // size), -(-(rank + 1) * self._parts // size))
 
-    def before(self, rank: int, place: int) -> np.ndarray:
+    def rows_before(self, rank: int, place: int) -> np.ndarray:
         """Return the number of rows that each new partition has before those of a node's input."""
         return self._before[rank, place]
 

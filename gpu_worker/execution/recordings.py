@@ -100,7 +100,7 @@ class Recordings:
         with self.lock:
             return any(each.version == version for each in self._known.values())
 
-    def wanted(self, version: int) -> bool:
+    def comes_again(self, version: int) -> bool:
         """Return whether a plan that is about to run on content of a version is likely to come again: it has come
         before, or is a loop.
         """

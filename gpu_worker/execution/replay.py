@@ -278,7 +278,7 @@ class Recording:
         failpoint("bound")
         payload, inline = None, b""
         if not placed:
-            payload, inline, placed = parted(data, request, arguments.payload)
+            payload, inline, placed = place_result(data, request, arguments.payload)
         times = Times(time.monotonic() - started, 0.0)
         return Ran(request.number, outputs, folded, False, times, inline, placed=placed), payload
 
@@ -385,7 +385,7 @@ class Recording:
         self.bindings, self._pass = {}, None
 
 
-def parted(data: Data | None, request: Run, payload: Payload | None) -> tuple[Payload | None, bytes, int]:
+def place_result(data: Data | None, request: Run, payload: Payload | None) -> tuple[Payload | None, bytes, int]:
     """Place a result: return (separate payload, inline bytes, bytes written into the request's payload)."""
     if data is None or isinstance(data, Payload):
         return data, b"", 0

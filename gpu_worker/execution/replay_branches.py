@@ -67,7 +67,7 @@ class RecordedLoop:
         """
         self._calls.set(arguments.number)
         try:
-            ended, state = self.path.graph.run(self.path.start, _begun, wait)
+            ended, state = self.path.graph.run(self.path.start, _start_segment, wait)
         except NotFinite:
             return None         # the error tells more of the plan than a recording knows
         finally:
@@ -187,7 +187,7 @@ def _filled(buffers: Iterable[Buffer]) -> dict[Buffer, tuple[Any, ...] | None]:
     return {buffer: buffer.ghosts for buffer in buffers if buffer.ghosts is not None}
 
 
-def _begun(state: LoopState, shape: SegmentShape) -> Segment | None:
+def _start_segment(state: LoopState, shape: SegmentShape) -> Segment | None:
     """Start a recorded segment; return None if the state has none of this shape."""
     segment = state.segments.get(shape)
     if segment is not None:

@@ -62,7 +62,7 @@ def joined(pieces: Sequence[Partition], keep: Callable[[int, Fill], np.ndarray])
     count = sum(piece.count for piece in pieces) if first.piece is not None and first.piece.is_counted else first.count
     blocks = [block for piece in pieces for block in piece.blocks]
     groups = list(zip(*blocks, strict=True)) if of_rows else [(array,) for block in blocks for array in block]
-    fields = [_together(group) if of_rows else group[0].field for group in groups]
+    fields = [_concatenated_field(group) if of_rows else group[0].field for group in groups]
     offsets = np.cumsum([0, *[aligned(field_bytes(field)) for field in fields]]).tolist()
 
     def fill(memory: np.ndarray) -> None:
@@ -84,7 +84,7 @@ def joined(pieces: Sequence[Partition], keep: Callable[[int, Fill], np.ndarray])
     return whole
 
 
-def _together(arrays: Sequence[HeldArray]) -> Field:
+def _concatenated_field(arrays: Sequence[HeldArray]) -> Field:
     """Return the field of the rows of several arrays."""
     field = arrays[0].field
     return replace(field, shape=(sum(array.field.shape[0] for array in arrays), *field.shape[1:]))

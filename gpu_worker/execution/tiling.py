@@ -39,11 +39,11 @@ def tile_rows(rows: Sequence[int], tile: int, most: int = 0, largest: int = 0) -
     >>> tile_rows([10], 2, 1, 6).tolist()
     [[0, 0, 4], [0, 4, 6]]
     """
-    return _dealt(tuple(rows), tile, most, largest)
+    return _divided_rows(tuple(rows), tile, most, largest)
 
 
 @functools.lru_cache(maxsize=256)
-def _dealt(rows: tuple[int, ...], tile: int, most: int, largest: int) -> np.ndarray:
+def _divided_rows(rows: tuple[int, ...], tile: int, most: int, largest: int) -> np.ndarray:
     extents = np.asarray(rows, np.int64)
     tiles = -(-extents // tile)
     share = _share(tiles, most) if most else 1

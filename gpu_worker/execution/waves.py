@@ -54,11 +54,11 @@ def may_stream(plan: DecodedPlan) -> bool:
     """
     if plan.plan.grid is None:
         return True
-    _, blocks = _parted(plan.steps[1:])
+    _, blocks = _split_steps(plan.steps[1:])
     return all(step.by_blocks and step.blocks in (BlockForm.ANY, BlockForm.CONTIGUOUS) for step in blocks)
 
 
-def _parted(steps: Steps) -> tuple[Steps, Steps]:
+def _split_steps(steps: Steps) -> tuple[Steps, Steps]:
     """Return the steps on a grid that run by planes, and those from the first one on that does not."""
     place = next((place for place, step in enumerate(steps) if not step.by_planes), len(steps))
     return steps[:place], steps[place:]
@@ -98,7 +98,7 @@ def run_in_waves(plan: DecodedPlan, context: RunContext, size: WaveSize, start: 
     steps: Steps = plan.steps[1:]
     values = start()
     if plan.plan.grid is not None:
-        planes, steps = _parted(steps)
+        planes, steps = _split_steps(steps)
         values = _run_by_planes(plan.plan.grid, context, size, planes, values)
         if steps:
             Waves(plan, steps, context, size).run([context.use(value) for value in values], work)
@@ -108,7 +108,7 @@ def run_in_waves(plan: DecodedPlan, context: RunContext, size: WaveSize, start: 
         if exchange is not None:
             before: Steps = steps[:place + 1]
             for one_pass in exchange.passes():
-                Waves(plan, before, context, size).run(values or start(), partial(_before, work, one_pass))
+                Waves(plan, before, context, size).run(values or start(), partial(_run_before_last, work, one_pass))
                 before = [step for step in before if not step.keeps]    # what the first pass kept
             steps = steps[place + 1:]
             values = _in_ranges(plan, context, size, work, steps, exchange.made())
@@ -132,7 +132,8 @@ def _in_ranges(plan: DecodedPlan, context: RunContext, size: WaveSize, work: Wor
             results.append(value)
             continue
         for one_pass in exchange.passes():
-            Waves(plan, [step], context, size).run([context.use(value.share())], partial(_before, work, one_pass))
+            Waves(plan, [step], context, size).run([context.use(value.share())],
+                                                   partial(_run_before_last, work, one_pass))
         failpoint("wave-ranges")
         results += exchange.made()
         del context.values.used[id(value)]
@@ -168,8 +169,8 @@ def _in_host_memory(context: RunContext, values: list[Partition]) -> list[Partit
         for value in values]
 
 
-def _before(work: Work, then: Callable[[list[Partition]], None], steps: Steps,
-            values: list[Partition]) -> list[Partition]:
+def _run_before_last(work: Work, then: Callable[[list[Partition]], None], steps: Steps,
+                     values: list[Partition]) -> list[Partition]:
     """Pass values through all steps but the last, in whose place ``then`` takes them."""
     inputs = work(steps[:-1], values)
     if inputs:        # of pieces that are folded there is nothing before the last one

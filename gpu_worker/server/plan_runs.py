@@ -263,7 +263,7 @@ class PlanRuns:
         source = request.vrdds[plan.source]
         # The copies into patches are made once, and never again in a loop.
         return (plan.plan.grid is None or self._names.is_in_patches(source)) \
-            and plan.recordings.wanted(self._names.version(source)) and (plan.keeps or self.plans.is_not_full)
+            and plan.recordings.comes_again(self._names.version(source)) and (plan.keeps or self.plans.is_not_full)
 
     def _has_tried_patches(self, request: Run, plan: DecodedPlan) -> bool:
         """Return whether a plan may have tried, as it does once, to replace the blocks that it read by patches."""

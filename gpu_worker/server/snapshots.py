@@ -400,7 +400,7 @@ class ProcessSnapshots:
         PartitionMissing
             If neither this process nor the daemon has the snapshot.
         """
-        with self._copy_of(source, owner) if owner else self._found(source) as memory:
+        with self._copy_of(source, owner) if owner else self._complete_snapshot(source) as memory:
             self._restore(memory, vrdd, name)
 
     @contextmanager
@@ -412,7 +412,7 @@ class ProcessSnapshots:
             yield Kept(memory, reply.offset, reply.nbytes, is_complete=True)
 
     @contextmanager
-    def _found(self, source: int) -> Iterator[Kept]:
+    def _complete_snapshot(self, source: int) -> Iterator[Kept]:
         """Yield a complete snapshot: this process's, or the daemon's, which this process holds from then on."""
         with self._lock:
             snapshot = self._memory.get(source)

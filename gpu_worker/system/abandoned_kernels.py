@@ -53,7 +53,7 @@ class Watched:
         return 0.0 if self.gone else now - max(self._since, since)
 
 
-def in_the_way(plan: Watched, plans: Collection[Watched], now: float) -> Place | None:
+def kernels_in_the_way(plan: Watched, plans: Collection[Watched], now: float) -> Place | None:
     """Return the place of the kernels of a plan whose client is gone and behind which another of ``plans`` has waited
     for too long; None if there is none.
     """

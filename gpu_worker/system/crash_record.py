@@ -30,7 +30,7 @@ from gpu_worker.protocol.errors import DeadlineExceeded, KernelFault, Place, Pro
 from gpu_worker.protocol.messages import Failure
 from gpu_worker.protocol.system import start_thread
 from gpu_worker.protocol.wire import failure_of
-from gpu_worker.system.abandoned_kernels import Watched, in_the_way
+from gpu_worker.system.abandoned_kernels import Watched, kernels_in_the_way
 from gpu_worker.system.fault_report import REPORT, reported
 
 _log = logging.getLogger(__name__)
@@ -197,7 +197,7 @@ class CrashRecorder:
     def _end_abandoned(self, slot: int, now: float) -> None:
         """End this process for a kernel that nobody waits for and others wait behind."""
         plan = self._watched.get(slot)
-        place = in_the_way(plan, list(self._watched.values()), now) if plan is not None else None
+        place = kernels_in_the_way(plan, list(self._watched.values()), now) if plan is not None else None
         if plan is not None and place is not None and slot in self._watched:
             fields = _SLOT.unpack_from(self._memory, slot)
             self._write(slot, place, fields[2], plan.gone, fields[5])

@@ -12,7 +12,7 @@ import pytest
 
 from gpu_worker.protocol.errors import Place
 from gpu_worker.system import caller
-from gpu_worker.system.abandoned_kernels import PATIENCE_SECONDS, Watched, in_the_way
+from gpu_worker.system.abandoned_kernels import PATIENCE_SECONDS, Watched, kernels_in_the_way
 from gpu_worker.system.crash_record import CrashRecorder
 from tests.unit.test_crash_record import die
 
@@ -52,13 +52,13 @@ def _plan(end: socket.socket | None, running: Place | None = None, at: list[int]
 def test_a_plan_that_waits_behind_a_kernel_of_nobody_ends_it_in_time(client):
     spins, waits = _plan(client[0], PLACE), _plan(None)
     plans, now = [spins, waits], time.monotonic()
-    assert in_the_way(spins, plans, now + 100) is None          # its client is there
+    assert kernels_in_the_way(spins, plans, now + 100) is None          # its client is there
     client[1].close()
-    assert in_the_way(spins, plans, now + 101) is None
-    assert in_the_way(spins, plans, now + 100.9 + PATIENCE_SECONDS) is None
-    assert in_the_way(spins, plans, now + 101.1 + PATIENCE_SECONDS) == PLACE
-    assert in_the_way(waits, plans, now + 200) is None
-    assert in_the_way(spins, [spins], now + 200) is None        # nobody minds
+    assert kernels_in_the_way(spins, plans, now + 101) is None
+    assert kernels_in_the_way(spins, plans, now + 100.9 + PATIENCE_SECONDS) is None
+    assert kernels_in_the_way(spins, plans, now + 101.1 + PATIENCE_SECONDS) == PLACE
+    assert kernels_in_the_way(waits, plans, now + 200) is None
+    assert kernels_in_the_way(spins, [spins], now + 200) is None        # nobody minds
 
 
 def test_a_plan_that_gets_on_does_not_wait(client):
@@ -68,22 +68,22 @@ def test_a_plan_that_gets_on_does_not_wait(client):
     now = time.monotonic()
     for second in range(1, 40, 4):
         at[0] += 1
-        assert in_the_way(spins, [spins, works], now + second) is None
-    assert in_the_way(spins, [spins, works], now + 50) == PLACE
+        assert kernels_in_the_way(spins, [spins, works], now + second) is None
+    assert kernels_in_the_way(spins, [spins, works], now + 50) == PLACE
 
 
 def test_kernels_that_are_done_are_in_nobodys_way(client):
     client[1].close()
     done, waits, now = _plan(client[0], None), _plan(None), time.monotonic()
-    assert in_the_way(done, [done, waits], now) is None
-    assert in_the_way(done, [done, waits], now + 100) is None
+    assert kernels_in_the_way(done, [done, waits], now) is None
+    assert kernels_in_the_way(done, [done, waits], now + 100) is None
 
 
 def test_a_plan_whose_own_client_is_gone_waits_for_nothing(client):
     client[1].close()
     both, now = [_plan(client[0], PLACE), _plan(client[0])], time.monotonic()
-    assert in_the_way(both[0], both, now) is None
-    assert in_the_way(both[0], both, now + 100) is None
+    assert kernels_in_the_way(both[0], both, now) is None
+    assert kernels_in_the_way(both[0], both, now + 100) is None
 
 
 def test_a_client_whose_descriptor_is_anothers_now_is_gone(client):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpu_worker.exchange.mpi import world
-from gpu_worker.exchange.mpi.nodes import program, unfit
+from gpu_worker.exchange.mpi.nodes import program, why_unfit
 from gpu_worker.protocol.errors import OptionError, WorldLost
 from gpu_worker.protocol.grids import World as Wanted
 
@@ -23,20 +23,20 @@ def _says(path: Path, words: str) -> str:
 
 @pytest.mark.mpi
 def test_the_environments_mpirun_is_fit():
-    assert unfit(program("mpirun")) == ""
+    assert why_unfit(program("mpirun")) == ""
 
 
 @pytest.mark.parametrize("words", ["mpirun (Open MPI) 4.1.6", "Intel(R) MPI Library for Linux* OS, Version 2021.9",
                                    "HYDRA build details:"])
 def test_another_mpirun_is_named_with_what_would_be_right(tmp_path, words):
     path = _says(tmp_path / "mpirun", words)
-    assert unfit(path).startswith(f"a grid that spans nodes needs Open MPI 5, and {path} is {words!r}: pip install")
+    assert why_unfit(path).startswith(f"a grid that spans nodes needs Open MPI 5, and {path} is {words!r}: pip install")
 
 
 def test_a_later_release_is_fit_and_what_says_nothing_is_not(tmp_path):
-    assert unfit(_says(tmp_path / "later", "mpirun (Open MPI) 11.0.1")) == ""
-    assert "is ''" in unfit(_says(tmp_path / "silent", ""))
-    assert unfit(str(tmp_path / "nowhere")) == ""       # not lasting: the next try may find it
+    assert why_unfit(_says(tmp_path / "later", "mpirun (Open MPI) 11.0.1")) == ""
+    assert "is ''" in why_unfit(_says(tmp_path / "silent", ""))
+    assert why_unfit(str(tmp_path / "nowhere")) == ""       # not lasting: the next try may find it
 
 
 @pytest.mark.parametrize("words, error, said", [

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_worker.device.memory.grid.boxes import Box, Lattice, bisected, covered, cuts, dealt, shells, whole
+from gpu_worker.device.memory.grid.boxes import Box, Lattice, bisected, covered, cuts, device_of_blocks, shells, whole
 from gpu_worker.device.memory.grid.ghosts import GIVEN, MIRRORED, PERIODIC, Copied, ghosts
 from gpu_worker.device.memory.grid.layout import Copy, PatchLayout, packed, tables
 from tests.unit.grids import AXES, Case, cases, coordinates, padded, run_tables, triples
@@ -161,6 +161,6 @@ def test_contiguous_boxes_become_long_rows():
 @given(st.integers(1, 4), st.data())
 def test_blocks_are_dealt_as_boxes(parts: int, data: st.DataObject):
     splits = data.draw(triples(1, 4))
-    devices = dealt(Lattice(splits, splits), parts)
+    devices = device_of_blocks(Lattice(splits, splits), parts)
     for part in range(parts):
         assert len(covered({position for position, device in devices.items() if device == part})) <= 1

@@ -87,10 +87,10 @@ def test_lineage_of_a_loop_stays_short():
     step, other = (mapped(2.0),), (mapped(3.0),)
     link = Lineage((plan.Send(), plan.ToDevice()))
     for _ in range(100_000):
-        link = link.then((mapped(2.0),))
-    link = link.then(other).then(step)
+        link = link.extended((mapped(2.0),))
+    link = link.extended(other).extended(step)
     assert (link.ops, link.before.ops, link.before.before.times) == (step, other, 100_000)
-    operations = link.backwards()
+    operations = link.newest_first()
     assert [next(operations) for _ in range(3)] == [*step, *other, *step]
     assert sum(1 for _ in operations) == 100_001
 
@@ -104,7 +104,7 @@ def test_lineage_of_a_loop_with_snapshots_stays_short():
         if saved:
             there.clear()
             there.update((number - 10, number))
-        link = link.then(step, saved, lambda saved: saved.number in there)
+        link = link.extended(step, saved, lambda saved: saved.number in there)
     links = [link]
     while links[-1].before:
         links.append(links[-1].before)
@@ -117,12 +117,12 @@ def test_lineage_of_a_loop_with_snapshots_stays_short():
 
 def test_parts_of_a_loop_are_one_link():
     spec = record_loop(scaled, (2.0,), 1000, None, 10, False)
-    whole = Lineage((plan.Send(),)).then((plan.Iterate(spec),))
+    whole = Lineage((plan.Send(),)).extended((plan.Iterate(spec),))
     link, done, count = Lineage((plan.Send(),)), 0, 0
     while done < 1000:
         count = min(count + 7, 1000 - done)
         saved = DatasetId(done, "a snapshot") if count % 5 == 0 else None
-        link = link.then((plan.Iterate(spec.part(count, done)),), saved, lambda saved: False)
+        link = link.extended((plan.Iterate(spec.part(count, done)),), saved, lambda saved: False)
         done += count
     steps = [node.op.spec.steps for node in link.nodes() if isinstance(node.op, plan.Iterate)]
     assert sum(steps) == 1000 and len(steps) <= 8
@@ -131,19 +131,19 @@ def test_parts_of_a_loop_are_one_link():
 
 
 def test_lineage_of_several_operations_a_step():
-    link = Lineage((plan.Send(),)).then((plan.ToDevice(), mapped(1.0))).then((plan.ToDevice(), mapped(1.0)))
-    assert [str(op) for op in link.backwards()] == ["vmap scaled", "htod", "vmap scaled", "htod", "send"]
+    link = Lineage((plan.Send(),)).extended((plan.ToDevice(), mapped(1.0))).extended((plan.ToDevice(), mapped(1.0)))
+    assert [str(op) for op in link.newest_first()] == ["vmap scaled", "htod", "vmap scaled", "htod", "send"]
 
 
 def test_a_lineage_in_short_is_all_of_its_operations():
     link = Lineage((plan.Send(), plan.ToDevice()))
     for value in (1.0, 1.0, 1.0, 2.0, 1.0):
-        link = link.then((plan.ToHost(), mapped(value)))
+        link = link.extended((plan.ToHost(), mapped(value)))
     assert not link.reaches
-    link = link.then((plan.HaloAppend(),), DatasetId(1, "a snapshot")).then((mapped(3.0),))
-    assert link.reaches and link.before.reaches and len(link.past()) == 6
-    operations = [node.op for nodes, times in link.past() for _ in range(times) for node in nodes]
-    assert operations[::-1] == list(link.backwards())
+    link = link.extended((plan.HaloAppend(),), DatasetId(1, "a snapshot")).extended((mapped(3.0),))
+    assert link.reaches and link.before.reaches and len(link.compressed()) == 6
+    operations = [node.op for nodes, times in link.compressed() for _ in range(times) for node in nodes]
+    assert operations[::-1] == list(link.newest_first())
 
 
 def test_describe_shows_steps_that_are_repeated_once():

@@ -8,7 +8,7 @@ import pytest
 from benchmarks import flow, heat, hiding
 from benchmarks.hiding import Solver
 from gpu_worker.device.cache import KernelCache
-from gpu_worker.device.memory.grid.boxes import dealt
+from gpu_worker.device.memory.grid.boxes import device_of_blocks
 from gpu_worker.device.memory.grid.patches import Cells, Domain, lattice_of, number_of
 from gpu_worker.execution.grid.context import GridContext
 from gpu_worker.execution.grid.iterate import Loop, Stepper
@@ -36,7 +36,8 @@ def run(solver: Solver, count: int) -> dict[str, np.ndarray]:
     lattice, streams = lattice_of(shape), Streams(StreamPool(devices), 1)
     scratch, arguments = Scratch(streams), Arguments(given.values, None)
     context = GridContext(streams, scratch, arguments)
-    domain = Domain.of(shape, {number_of(lattice, at): devices[owner] for at, owner in dealt(lattice, count).items()})
+    domain = Domain.of(shape, {number_of(lattice, at): devices[owner]
+                               for at, owner in device_of_blocks(lattice, count).items()})
     rng, content = np.random.default_rng(5), {}
     for name, _ in solver.grid.fields or (("", ""),):
         full, buffers = rng.random(lattice.shape, np.float32), []

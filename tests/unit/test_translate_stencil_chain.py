@@ -17,7 +17,7 @@ from vispark.translate import (
     TranslationError,
     coordinate,
     extent,
-    parted,
+    passes_of,
     specialise_chain,
     stencil,
     trace,
@@ -175,11 +175,11 @@ def test_a_gpus_compiler_knows_the_types_of_arguments():
 
 def test_sequences_are_parted_where_that_moves_least():
     steps = [(relax, (0.1,))] * 21
-    counts, moved = parted(parts(steps), beyond(NUMBER), dims=2)
+    counts, moved = passes_of(parts(steps), beyond(NUMBER), dims=2)
     assert sum(counts) == 21 and max(counts) > 2 and moved < 21 * 12 / 2
-    counts, moved = parted(parts(steps), beyond(NUMBER, ghost=1), dims=2)
+    counts, moved = passes_of(parts(steps), beyond(NUMBER, ghost=1), dims=2)
     assert counts == (1,) * 21 and 21 * 12 <= moved < 21 * 13
-    assert max(parted(parts(steps), beyond(NUMBER, ghost=2), dims=2)[0]) == 2
+    assert max(passes_of(parts(steps), beyond(NUMBER, ghost=2), dims=2)[0]) == 2
 
 
 @stencil
@@ -200,6 +200,6 @@ def endless(u):
     (doubled, "float16", NUMBER, "not of types of 4 or of 8 bytes")])
 def test_why_stencils_are_passes_of_their_own(fn, dtype, sides, reason):
     chain = parts([(fn, ()), (fn, ())], dtype)
-    assert parted(chain, beyond(sides), dims=2)[0] == (1, 1)
+    assert passes_of(chain, beyond(sides), dims=2)[0] == (1, 1)
     with pytest.raises(TranslationError, match=reason):
         specialise_chain(chain, beyond(sides), dims=2)

@@ -44,7 +44,7 @@ def _facts(vrdd: RecordedRDD) -> list[tuple[str, str]]:
     while nearest is not None and nearest._residency is None:
         nearest = nearest._before
     residency = None if nearest is None else nearest._residency
-    contents = _foreseen(vrdd, residency)
+    contents = _derived_schemas(vrdd, residency)
     held = "records not known before the first action" if contents is None else summary(contents)
     return [("records", held), ("partitions", _partition_words(vrdd)),
             ("place", _place_words(vrdd, residency, nearest is vrdd))]
@@ -58,7 +58,7 @@ def _partition_words(vrdd: RecordedRDD) -> str:
     return f"{number} partition" + "s" * (number != 1)
 
 
-def _foreseen(vrdd: RecordedRDD, residency: Residency | None) -> list[PartitionSchema] | None:
+def _derived_schemas(vrdd: RecordedRDD, residency: Residency | None) -> list[PartitionSchema] | None:
     """Return the schemas of the partitions, if they follow from those of cached partitions; None if not."""
     if residency is None or vrdd.ctx._jsc is None or len(residency.contents) < vrdd.getNumPartitions():
         return None

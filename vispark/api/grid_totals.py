@@ -29,7 +29,7 @@ def total(blocks: RDD[Any], field: str | None, action: str) -> Any:
     held = _on_device(blocks, action)
     kinds = _fields(held, field, action)
     totals = {name: _sum(held, name, kind, squared=action == "norm") for name, kind in kinds.items()}
-    return _one(totals, field)
+    return _one_field(totals, field)
 
 
 def norm(blocks: RDD[Any], field: str | None, order: float) -> Any:
@@ -48,7 +48,7 @@ def norm(blocks: RDD[Any], field: str | None, order: float) -> Any:
             norms[name] = float(_sum(sizes, "", kind, squared=False))
         else:
             norms[name] = float(_folded(sizes, max, np.max))
-    return _one(norms, field)
+    return _one_field(norms, field)
 
 
 def extreme(blocks: RDD[Any], field: str | None, action: str) -> Any:
@@ -60,7 +60,7 @@ def extreme(blocks: RDD[Any], field: str | None, action: str) -> Any:
         if kind.kind == "c":
             raise PlanError(f"complex cells have no {action}; norm(blocks, ord=np.inf) is of their sizes")
         extremes[name] = _folded(_mapped(held, (name,), nodes.Local(name or "cell")), join, over)
-    return _one(extremes, field)
+    return _one_field(extremes, field)
 
 
 def dot(one: RDD[Any], other: Any, field: str | None) -> Any:
@@ -104,7 +104,7 @@ def resized(blocks: RDD[Any], factor: int | tuple[int, ...], grid: Any, finer: b
         raise PlanError(f"coarsen by {factors} does not divide the grid's {shape} cells")
     new_shape = tuple(extent * each if finer else extent // each for extent, each in zip(shape, factors, strict=True))
     if grid is None:
-        grid = _like(from_grid, new_shape, word)
+        grid = _resized_grid(from_grid, new_shape, word)
     elif grid.shape != new_shape:
         raise PlanError(f"grid= has {grid.shape} cells, and {word} by {factors} gives {new_shape}")
     change = _repeated if finer else _averaged
@@ -132,7 +132,7 @@ def _averaged(cells: np.ndarray, factors: tuple[int, ...]) -> np.ndarray:
 _WIDE_MEAN = {"f": np.float64, "c": np.complex128}
 
 
-def _like(grid: Any, shape: tuple[int, ...], word: str) -> Any:
+def _resized_grid(grid: Any, shape: tuple[int, ...], word: str) -> Any:
     """Return a grid of another shape, cut and bounded alike."""
     description: GridSpec = grid.description
     if any(edge.rule == FUNCTION for each in description.edges for edge in each.edges):
@@ -171,7 +171,7 @@ def _fields(held: VRDD, field: str | None, action: str) -> dict[str, np.dtype]:
     return {field: dtypes[field]}
 
 
-def _one(found: dict[str, Any], field: str | None) -> Any:
+def _one_field(found: dict[str, Any], field: str | None) -> Any:
     """Return the number of the one field, or all by name."""
     return next(iter(found.values())) if field is not None or list(found) == [""] else found
 

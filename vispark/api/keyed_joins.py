@@ -89,13 +89,13 @@ def _joined(function: Callable[[Any, Any], Any], layout: RecordLayout) -> Callab
     parts = value_parts(layout)
     keys = [_PYTHONS.get(part.types[0], _same) for part in key_parts(layout)]
     kinds = [_PYTHONS.get(part.types[0], _same) for part in parts]
-    whole = _whole(keys)
+    whole = _python_key(keys)
     if parts[0].name == "1":
         return _of_numbers(function, whole, kinds[0])
     return _OF_TUPLES[len(parts)](function, whole, kinds)
 
 
-def _whole(kinds: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
+def _python_key(kinds: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
     """Return the function of a key that gives its numbers the types that they had."""
     if len(kinds) == 1:
         return kinds[0]

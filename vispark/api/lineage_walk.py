@@ -86,7 +86,7 @@ class LineageWalk(RDD[Any]):
 
     def _earlier(self) -> Iterator[ops.RecordedOperation]:
         """Return an iterator over the operations before this VRDD that are left as lineage, newest first."""
-        return self._lineage.backwards() if self._lineage else iter(())
+        return self._lineage.newest_first() if self._lineage else iter(())
 
     @property
     def _loader(self) -> RDD[Any]:
@@ -97,9 +97,9 @@ class LineageWalk(RDD[Any]):
             self._looked_up = starts
         return self._origin
 
-    def _past(self) -> CompressedLineage:
+    def _compressed(self) -> CompressedLineage:
         """Return the compressed lineage of all operations, with their cached results."""
-        return (*(self._first._lineage.past() if self._first._lineage else ()), (tuple(self._since()), 1))
+        return (*(self._first._lineage.compressed() if self._first._lineage else ()), (tuple(self._since()), 1))
 
     def _since(self) -> list[PlanNode]:
         """Return the operations of the VRDDs that still exist, with their cached results, oldest first."""
@@ -134,7 +134,8 @@ class LineageWalk(RDD[Any]):
         saved = vrdd._residency.saved if vrdd._residency else None
         if vrdd._lineage is None:
             return Lineage(oldest_first, saved=saved)
-        return vrdd._lineage.then(oldest_first, saved, lambda saved: saved.number in Session.of(self.ctx).residencies)
+        return vrdd._lineage.extended(oldest_first, saved,
+                                      lambda saved: saved.number in Session.of(self.ctx).residencies)
 
     def _recent(self) -> LogicalPlan:
         """Return the end of the chain, from the operation that fixes the place of the nearest cached result; all of the
@@ -193,7 +194,7 @@ class LineageWalk(RDD[Any]):
         the send on.
         """
         session = Session.of(self.ctx)
-        return Receive(session.credentials, chain, session.places(self._since()), self._past())
+        return Receive(session.credentials, chain, session.places(self._since()), self._compressed())
 
     def _waiting(self) -> list[Residency]:
         """Return the cached results that are not computed yet, newest first, followed by the nearest computed one;

@@ -26,7 +26,7 @@ _INT, _FLOAT, _BOOL = "<i4", "<f4", "|b1"
 Given = InSymbol | OutSymbol | ExtentExpression | ScalarArgument | ArrayValue | UserFunction
 
 
-def taken(kernel: Kernel, args: tuple[object, ...]) -> tuple[Given, ...]:
+def record_arguments(kernel: Kernel, args: tuple[object, ...]) -> tuple[Given, ...]:
     """Record the arguments of ``exec``: mutable ones are copied, and all are checked as far as the parameters are
     known.
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from gpu_worker.protocol.errors import LaunchError
 from gpu_worker.protocol.messages import ScalarArgument
 from vispark._utils.closures import UserFunction, capture
-from vispark.plan.arguments import Given, taken
+from vispark.plan.arguments import Given, record_arguments
 from vispark.plan.cuda_source import ArrayValue, Kernel, Kernels
 from vispark.plan.exec_options import (
     Extents,
@@ -131,7 +131,7 @@ def record_exec(kernel: object, args: tuple[object, ...], *, out: object = None,
         raise LaunchError(f"exec takes a kernel of Kernels(...), not {kernel!r}; for a Python function there is vmap")
     label = f"exec {kernel.name}"
     try:
-        arguments = taken(kernel, args)
+        arguments = record_arguments(kernel, args)
         spec = ExecSpec(kernel, arguments, capture(out) if callable(out) else checked_out(out),
                         checked_extents("grid", grid), checked_extents("block", block), checked_shared(shared), label,
                         checked_init(init), _caller())

@@ -19,10 +19,36 @@ from vispark.plan.operations.projections import Keys, Values
 from vispark.plan.operations.transfers import Send, ToDevice, ToHost
 
 __all__ = [
-    "CompressedLineage", "Contiguous", "DatasetId", "Exec", "FoldInside", "HaloAppend", "Iterate", "Keys", "Lineage",
-    "LineageWalker", "LogicalPlan", "Map", "PlanNode", "RecordedOperation", "Send", "ToDevice", "ToHost", "Values",
-    "Window", "describe", "has_halos", "is_cut", "loops", "name_of", "needs_neighbours", "place_of", "reaches",
-    "together", "upto", "verify",
+    "CompressedLineage",
+    "Contiguous",
+    "DatasetId",
+    "Exec",
+    "FoldInside",
+    "HaloAppend",
+    "Iterate",
+    "Keys",
+    "Lineage",
+    "LineageWalker",
+    "LogicalPlan",
+    "Map",
+    "PlanNode",
+    "RecordedOperation",
+    "Send",
+    "ToDevice",
+    "ToHost",
+    "Values",
+    "Window",
+    "chain_up_to",
+    "describe",
+    "has_halos",
+    "is_cut",
+    "loops",
+    "name_of",
+    "needs_neighbours",
+    "place_of",
+    "reaches",
+    "runs_together",
+    "verify",
 ]
 
 #: A whole chain, in short: nodes, and how many times they come, from the send on.
@@ -64,8 +90,8 @@ class Lineage:
         reaches_back = any(map(reaches, self.ops)) or (self.before is not None and self.before.reaches)
         object.__setattr__(self, "reaches", reaches_back)
 
-    def then(self, ops: tuple[RecordedOperation, ...], saved: DatasetId | None = None,
-             is_there: Callable[[DatasetId], bool] = lambda saved: True) -> Lineage:
+    def extended(self, ops: tuple[RecordedOperation, ...], saved: DatasetId | None = None,
+                 is_there: Callable[[DatasetId], bool] = lambda saved: True) -> Lineage:
         """Return the lineage with further operations; ``is_there`` says which snapshots are still of use."""
         if saved is None:
             joined = self._joined(ops, 1)
@@ -108,7 +134,7 @@ class Lineage:
             yield PlanNode(link.ops[0], saved=link.saved)
             link = link.before
 
-    def past(self) -> CompressedLineage:
+    def compressed(self) -> CompressedLineage:
         """Return the compressed lineage."""
         segments = []
         link: Lineage | None = self
@@ -117,7 +143,7 @@ class Lineage:
             link = link.before
         return tuple(reversed(segments))
 
-    def backwards(self) -> Iterator[RecordedOperation]:
+    def newest_first(self) -> Iterator[RecordedOperation]:
         """Return an iterator over all operations, newest first."""
         return (node.op for node in self.nodes())
 
@@ -139,13 +165,13 @@ def needs_neighbours(chain: Sequence[PlanNode], position: int) -> bool:
     return chain[position].op.needs_neighbours(chain[before].op for before in range(position - 1, -1, -1))
 
 
-def together(chain: Sequence[PlanNode], start: DatasetId | None) -> bool:
+def runs_together(chain: Sequence[PlanNode], start: DatasetId | None) -> bool:
     """Return whether an operation after ``start`` in a chain needs neighbours."""
     first = next((index for index, node in enumerate(chain) if start is not None and node.cached == start), 0)
     return any(needs_neighbours(chain, position) for position in range(first + 1, len(chain)))
 
 
-def upto(chain: LogicalPlan, wanted: DatasetId) -> LogicalPlan:
+def chain_up_to(chain: LogicalPlan, wanted: DatasetId) -> LogicalPlan:
     """Return the chain up to the node that is cached under a number."""
     return chain[:next(at for at, node in enumerate(chain) if node.cached and node.cached.number == wanted.number) + 1]
 

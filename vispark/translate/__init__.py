@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from vispark.translate.stencils.chaining import (
         ChainPart,
         ChainSurroundings,
-        parted,
+        passes_of,
         specialise_chain,
         why_not_chained,
     )
@@ -65,7 +65,7 @@ __all__ = [
     "coordinate",
     "extent",
     "fuse",
-    "parted",
+    "passes_of",
     "specialise",
     "specialise_chain",
     "specialise_stencil",
@@ -90,7 +90,7 @@ __getattr__, __dir__ = names_of(__name__, {
     "vispark.translate.ir.nodes": ("Function",),
     "vispark.translate.kernel": ("specialise", "translate"),
     "vispark.translate.language.stencil": ("Stencil", "coordinate", "extent", "stencil"),
-    "vispark.translate.stencils.chaining": ("ChainPart", "ChainSurroundings", "parted", "specialise_chain",
+    "vispark.translate.stencils.chaining": ("ChainPart", "ChainSurroundings", "passes_of", "specialise_chain",
                                             "why_not_chained"),
     "vispark.translate.stencils.kernel": ("StencilKernel", "specialise_stencil"),
     "vispark.translate.stencils.time_tiling": ("Surroundings", "specialise_steps", "stepped", "why_not_stepped"),

@@ -142,7 +142,8 @@ def _of_rows(written: Callable[[int], RowFunction], folding: Folding | None, sha
         if host.products:
             return None
         table = in_workspaces(host, every, shared_limit)
-        return _made(RowKernel(f"{host.name}_{'fold' if folding else 'kernel'}", host, host, table, folded), every, 1.0)
+        frame = RowKernel(f"{host.name}_{'fold' if folding else 'kernel'}", host, host, table, folded)
+        return _kernel_of(frame, every, 1.0)
     function = _shared_row(host, written, lanes := lanes_for(rows, every))
     table = table_for(function, 1 if function is host else lanes, every, shared_limit)
     if table.shared > usable(shared_limit):
@@ -150,7 +151,7 @@ def _of_rows(written: Callable[[int], RowFunction], folding: Folding | None, sha
     if host.products and table.kind != "tiled":
         return None
     frame = RowKernel(f"{function.name}_{'fold' if folding else 'kernel'}", function, host, table, folded)
-    return _made(frame, every, float(table.resident) if folding else _WAVES)
+    return _kernel_of(frame, every, float(table.resident) if folding else _WAVES)
 
 
 def _of_matrices(written: Callable[..., RowFunction], folding: Folding, shared_limit: int) -> TableKernel | None:
@@ -179,15 +180,15 @@ def _of_matrices(written: Callable[..., RowFunction], folding: Folding, shared_l
     blocks = block_table(few, every, sums, shared_limit)
     if blocks is not None:
         schedule, ring = blocks
-        return _made(BlockFold(f"{few.name}_fold", few, host, schedule, matrices=sums, ring=ring), sums,
-                     matrix_fold.waves_of(sums))
+        return _kernel_of(BlockFold(f"{few.name}_fold", few, host, schedule, matrices=sums, ring=ring), sums,
+                          matrix_fold.waves_of(sums))
     lanes = max(matrix_fold.LANES, lanes_for(few.shared_widths, every))
     function, table = _of_all_threads(host, shared, lanes, every, sums, shared_limit)
     if table is None:
         return None
     frame = matrix_fold.MatrixFold(f"{function.name}_fold", function, host, table, others, matrices=sums)
     frame = by_groups(by_roles(frame, shared_limit), few, shared_limit)
-    return _made(frame, (*every, *sums), matrix_fold.waves_of((*every, *sums)))
+    return _kernel_of(frame, (*every, *sums), matrix_fold.waves_of((*every, *sums)))
 
 
 def _of_all_threads(host: RowFunction, written: Any, lanes: int, every: tuple[Accumulated, ...],
@@ -253,7 +254,7 @@ def _by_key(host: RowFunction, written: Any, folding: Folding, shared_limit: int
         return None
     frame = KeyedFrame(f"{function.name}_fold", function, host, table, folded, key=key, groups=folding.groups,
                        of_keys=keys, cells=cells)
-    ordered = _made(frame, every, min(float(table.resident), _PARTIAL_BYTES / nbytes / _MULTIPROCESSORS))
+    ordered = _kernel_of(frame, every, min(float(table.resident), _PARTIAL_BYTES / nbytes / _MULTIPROCESSORS))
     return replace(ordered, preparation=frame.preparation)
 
 
@@ -278,10 +279,10 @@ def _sorted_by_key(host: RowFunction, written: Any, folding: Folding,
                                    of_key=replace(of_key, name=f"{function.name}_key"))
     every = (*keys, *sums)
     nbytes = sum(one.width * one.itemsize for one in every)
-    return _made(frame, every, min(float(table.resident), _PARTIAL_BYTES / nbytes / _MULTIPROCESSORS))
+    return _kernel_of(frame, every, min(float(table.resident), _PARTIAL_BYTES / nbytes / _MULTIPROCESSORS))
 
 
-def _made(frame: RowKernel, every: tuple[Accumulated, ...], waves: float) -> TableKernel:
+def _kernel_of(frame: RowKernel, every: tuple[Accumulated, ...], waves: float) -> TableKernel:
     function, table = frame.function, frame.table
     parameters = (*(port.parameter for port in (*frame.ports, *function.flats)),
                   *(parameter for _, parameter in function.given))

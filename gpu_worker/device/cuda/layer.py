@@ -26,7 +26,7 @@ VARIABLE = "VISPARK_CUDA_DRIVER"
 LAYERS = ("bindings", "pycuda")
 
 
-def wanted() -> str:
+def layer_name() -> str:
     """Return the layer that the environment names.
 
     Raises
@@ -44,7 +44,7 @@ def missing() -> str:
     """Return the package that the wanted layer lacks, with the reason; empty if it can be used."""
     if bindings is None:
         return MISSING or "cuda-bindings is not installed"
-    return _PYCUDA_MISSING if wanted() == "pycuda" and _pycuda is None else ""
+    return _PYCUDA_MISSING if layer_name() == "pycuda" and _pycuda is None else ""
 
 
 def chosen(name: str, pycuda: ModuleType | None) -> Any:

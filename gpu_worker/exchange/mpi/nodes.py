@@ -69,7 +69,7 @@ def program(name: str) -> str:
     return path
 
 
-def unfit(path: str) -> str:
+def why_unfit(path: str) -> str:
     """Return the reason for which an ``mpirun`` cannot start a world; "" if it is Open MPI 5 or later, or does not say,
     as on a machine that has no process or no time for it.
     """

@@ -27,7 +27,7 @@ from gpu_worker.exchange.mpi.messages import (
     SharedRange,
     StagedExchange,
 )
-from gpu_worker.exchange.mpi.nodes import mpirun, program, refusals, unfit, world_socket
+from gpu_worker.exchange.mpi.nodes import mpirun, program, refusals, why_unfit, world_socket
 from gpu_worker.exchange.mpi.supervise import GRACE_SECONDS
 from gpu_worker.protocol.errors import (
     NodeSilent,
@@ -247,7 +247,7 @@ def _accepted(listener: socket.socket, wanted: Wanted, launcher: subprocess.Pope
             break
         except TimeoutError:
             if launcher is not None and launcher.poll() is not None:
-                if lasting := refusals(locate(), wanted.key, OptionError) or unfit(program("mpirun")):
+                if lasting := refusals(locate(), wanted.key, OptionError) or why_unfit(program("mpirun")):
                     raise OptionError(f"no MPI world of {names} can come to be: {lasting}") from None
                 reason = refusals(locate(), wanted.key, VisparkError) or \
                     f"mpirun ended with status {launcher.returncode}"

@@ -210,7 +210,7 @@ class LoopGraph:
         step, advances, start = self._step, [], count       # type: tuple[IterateStep, list[bool], int]
         compared = checked = False
         while count < step.steps and len(advances) < self._most and not (compared or checked):
-            together = step.stride > 1 and self._free(count) >= step.stride
+            together = step.stride > 1 and self._steps_without_test(count) >= step.stride
             count += step.stride if together else 1
             advances.append(together)
             number = step.done + count
@@ -219,7 +219,7 @@ class LoopGraph:
         self._shapes[start] = SegmentShape(tuple(advances), count - start, compared, checked)
         return self._shapes[start]
 
-    def _free(self, count: int) -> int:
+    def _steps_without_test(self, count: int) -> int:
         """Return the number of steps after step ``count`` that no test interrupts."""
         step, number = self._step, self._step.done + count
         free = step.steps - count

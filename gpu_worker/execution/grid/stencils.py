@@ -130,12 +130,12 @@ def _is_thick(shape: Triple, launch: StencilLaunch, count: int, slots: int, axis
     Thin ones are computed with as many planes beyond them as a part has, which a part has anyway. But whole parts that
     wait may be the last to be begun: that costs a quarter of a part, as measured.
     """
-    beyond = _beyond(launch, axis)
+    beyond = _planes_beyond(launch, axis)
     across = prod(grid_of(shape, launch.tile)) // grid_of(shape, launch.tile)[launch.dealt]
     return 2 * beyond * across * 4 > (shape[axis] / count + beyond) * slots
 
 
-def _beyond(launch: StencilLaunch, axis: int) -> int:
+def _planes_beyond(launch: StencilLaunch, axis: int) -> int:
     """Return the number of planes along an axis that a block reads beyond those that it computes."""
     return lifted(launch.below, 0)[axis] + lifted(launch.above, 0)[axis]
 
@@ -158,7 +158,7 @@ def parts_of(shape: Triple, launch: StencilLaunch, slots: int) -> int:
     grid = grid_of(shape, launch.tile)
     axis, least = len(AXES) - 1 - launch.dealt, grid[launch.dealt]
     across, extent = prod(grid) // least, shape[axis]
-    beyond = _beyond(launch, axis)
+    beyond = _planes_beyond(launch, axis)
 
     def cost(count: int) -> int:
         return -(-across * count // slots) * (-(-extent // count) + beyond)

@@ -58,7 +58,7 @@ class CheckFiniteHandler(StepHandler[CheckFiniteStep]):
             device.synchronize(stream=context.streams.main(device))
         for copy in copies.values():
             copy.close()
-        wrong = next(filter(None, [_wrong(value, left[value.index]) for value in values]), "")
+        wrong = next(filter(None, [_describe_first(value, left[value.index]) for value in values]), "")
         context.run_together(self, values, lambda _: _agree(context.world, wrong))
         return values
 
@@ -105,7 +105,7 @@ def _agree(world: JoinedWorld | None, wrong: str) -> None:
         raise NotFinite(message, Place(partition=int(partition), device=device))
 
 
-def _wrong(value: Partition, left: np.ndarray) -> str:
+def _describe_first(value: Partition, left: np.ndarray) -> str:
     """Return the partition, the device and the place of the first number of a partition that is not finite; empty if
     all are.
     """

@@ -159,7 +159,7 @@ class NodeKeys:
                 bases[:, owned.start:owned.stop] = buffer.address + plan.packed(rank, peer)[0][place].astype(np.uint64)
             owned = plan.owned(rank)
             own = np.array([[_address(each, at) for each in parts] for at in range(len(fields))], np.uint64)
-            behind = plan.before(rank, place)[owned.start:owned.stop] * plan.row_bytes[:, None]
+            behind = plan.rows_before(rank, place)[owned.start:owned.stop] * plan.row_bytes[:, None]
             bases[:, owned.start:owned.stop] = own.reshape(len(fields), len(parts)) + behind.astype(np.uint64)
             exchange.move(bases)
         self._wait([*self._values, *parts])
@@ -204,7 +204,7 @@ class NodeKeys:
                 rows = int(counts[place, partition.index])
                 for number, array in enumerate(partition.blocks[0] if rows else ()):
                     row = int(plan.row_bytes[number])
-                    target = array.on_device.part(int(plan.before(peer, place)[partition.index]) * row, rows * row)
+                    target = array.on_device.part(int(plan.rows_before(peer, place)[partition.index]) * row, rows * row)
                     if target.nbytes:
                         source = buffer.part(int(places[place, number, at]), target.nbytes)
                         partition.device.copy_across(target, source, stream=stream)

@@ -98,7 +98,8 @@ class HostMessages:
         offsets, counts = self.plan.packed(peer, self._world.rank)[0], self.plan.counts(peer)
         for at, partition in enumerate(made):
             for place in range(len(counts)):
-                rows, first = int(counts[place, partition.index]), int(self.plan.before(peer, place)[partition.index])
+                rows = int(counts[place, partition.index])
+                first = int(self.plan.rows_before(peer, place)[partition.index])
                 for number, array in enumerate(partition.blocks[0] if rows else ()):
                     size, start = row_bytes(array), int(offsets[place, number, at])
                     assert array.host is not None
@@ -197,7 +198,7 @@ class NodeWaveExchange(WaveExchange):
         """Move the rows of one input to this node's new partitions, and to what goes to others."""
         counts, starts, staged = self._staged(exchange, moved[0].device)
         place, owned = self._places[moved[0].index], self._messages.owned
-        before, filled = self._messages.plan.before(self._nodes.rank, place), self._filled[place]
+        before, filled = self._messages.plan.rows_before(self._nodes.rank, place), self._filled[place]
         sizes = [row_bytes(array) for array in self._fields]
         for part in counts.nonzero()[0].tolist():
             start, rows = int(starts[part]), int(counts[part])

@@ -57,12 +57,12 @@ class PartitionByKeyHandler(KeyedStep):
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         values = [value for value in context.each(self, values, context.to_device) if value.count and value.blocks]
         if context.world is not None:
-            return self._among_nodes(context, values)
-        return context.run_together(self, values, partial(self._dealt, context)) if values else \
+            return self._exchange_with_nodes(context, values)
+        return context.run_together(self, values, partial(self._exchange_rows, context)) if values else \
             [self.empty(context, part) for part in range(self.step.parts)]
 
-    def _dealt(self, context: RunContext, values: Sequence[Partition]) -> list[Partition]:
-        fields = _alike(values)
+    def _exchange_rows(self, context: RunContext, values: Sequence[Partition]) -> list[Partition]:
+        fields = _common_fields(values)
         keys = [RowKeys(context, value, self.step.key) for value in values]
         bounds = None if self.step.how == "hash" else self.edges(
             in_order(np.concatenate(self.samples(keys, len(keys)))))
@@ -87,7 +87,7 @@ class PartitionByKeyHandler(KeyedStep):
             del context.values.used[id(value)]
             value.close(partial(_recycle, context, value.device))
 
-    def _among_nodes(self, context: RunContext, values: Sequence[Partition]) -> list[Partition]:
+    def _exchange_with_nodes(self, context: RunContext, values: Sequence[Partition]) -> list[Partition]:
         """Return this node's new partitions, of the rows of all nodes of the plan's world."""
         nodes = NodeKeys(context, values, self.step.parts, self.label)
         keys: list[RowKeys] = []
@@ -101,7 +101,7 @@ class PartitionByKeyHandler(KeyedStep):
 
         def count() -> Sequence[RowExchange | OrderedExchange]:
             check_reach([*values, *[self.empty(context, part) for part in range(min(self.step.parts, 64))]])
-            _alike(values) if values else ()
+            _common_fields(values) if values else ()
             keys[:] = keys or [RowKeys(context, value, self.step.key) for value in values]
             return [exchange for exchange, _ in self.counted(context, values, keys, bounds, apart=True)]
 
@@ -250,7 +250,7 @@ class PartitionByKeyHandler(KeyedStep):
         context.progress.mark(self.label, [each.index for each in moved], device, stream)
 
 
-def _alike(values: Sequence[Partition]) -> Sequence[HeldArray]:
+def _common_fields(values: Sequence[Partition]) -> Sequence[HeldArray]:
     """Return the fields of the partitions' rows, but for their number. Raises PlanError where they differ."""
     kinds = {tuple((array.field.name, array.field.dtype, array.field.shape[1:]) for array in value.blocks[0])
              for value in values if len(value.blocks) == 1}

@@ -37,9 +37,9 @@ class _RowsStep(StepHandler[SelectRowsStep | SampleRowsStep | NumberRowsStep]):
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         values = context.each(self, values, context.to_device)
-        return context.each(self, values, partial(self._made, context))
+        return context.each(self, values, partial(self._select, context))
 
-    def _made(self, context: RunContext, value: Partition) -> Partition:
+    def _select(self, context: RunContext, value: Partition) -> Partition:
         """Return the partition of the rows that are left, or of all with their numbers."""
         raise NotImplementedError
 
@@ -67,7 +67,7 @@ class SelectRowsHandler(_ChosenRows):
 
     step: SelectRowsStep
 
-    def _made(self, context: RunContext, value: Partition) -> Partition:
+    def _select(self, context: RunContext, value: Partition) -> Partition:
         if not value.count or not value.blocks:
             return value
         order = order_of(context, value, self.step.key)
@@ -94,7 +94,7 @@ class SampleRowsHandler(_ChosenRows):
         require(math.isfinite(self.step.upper) and self.step.upper >= 0, f"rows are drawn with a share that is finite "
                 f"and not negative, not {self.step.upper}")
 
-    def _made(self, context: RunContext, value: Partition) -> Partition:
+    def _select(self, context: RunContext, value: Partition) -> Partition:
         if not value.count or not value.blocks:
             return value
         _check_rows(value)
@@ -133,7 +133,7 @@ class NumberRowsHandler(_RowsStep):
 
     step: NumberRowsStep
 
-    def _made(self, context: RunContext, value: Partition) -> Partition:
+    def _select(self, context: RunContext, value: Partition) -> Partition:
         if not value.count or not value.blocks:
             return value
         if len(value.blocks[0]) != len(self.step.names) or value.index >= len(self.step.starts):

@@ -188,7 +188,7 @@ class CsvTask:
         given = list(found)
         arrays = self._arrays(given)
         if self.blocks:
-            return files.together(list(arrays))
+            return files.one_record(list(arrays))
         # Nothing says how much a compressed file holds: it is read anew for each field, while that is sent.
         if len(self.selection.fields) > files.STREAMED or not any(split.compressed for split in given):
             return Rows(arrays)

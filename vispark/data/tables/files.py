@@ -125,7 +125,7 @@ class ReadTask:
         slices = [each for share in given for each in share]
         arrays = self._arrays(slices)
         if self.blocks:
-            return together(list(arrays))
+            return one_record(list(arrays))
         if not self._is_streamed(slices):
             return Rows(arrays)
         chosen = None if self.filter is None else _KeptRows(self, slices)
@@ -519,7 +519,7 @@ def _scanned(batch: Any, columns: dict[str, Any], filter: Any) -> Iterator[Any]:
                                                use_threads=False).to_batches()
 
 
-def together(arrays: list[Any]) -> Iterator[Any]:
+def one_record(arrays: list[Any]) -> Iterator[Any]:
     """Yield one record of all arrays; none where there are none."""
     if not arrays:
         return

@@ -125,7 +125,7 @@ class ParquetFormat(FileFormat):
             if group.metadata.row_group(piece.part.number).num_rows != piece.part.rows:
                 raise pa.ArrowInvalid(f"row group {piece.part.number} has not {piece.part.rows} rows any more")
             group_batches = _sliced(group, piece, selection, filter) if file is None or piece.count > 1 else \
-                _whole(file, piece.part.number, names)
+                _group_batches(file, piece.part.number, names)
             for batch in group_batches:
                 yield piece, batch
 
@@ -177,7 +177,7 @@ def _plain_names(fragment: Any, path: str, selection: Selection) -> list[str] | 
     return names if is_plain else None
 
 
-def _whole(file: Any, number: int, names: Any) -> Iterator[Any]:
+def _group_batches(file: Any, number: int, names: Any) -> Iterator[Any]:
     """Yield the batches of a row group's columns, which together take less time than by a scanner."""
     for batch in file.read_row_group(number, columns=names, use_threads=False).to_batches():
         yield batch.select(names)

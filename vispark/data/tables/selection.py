@@ -147,7 +147,7 @@ class _Choice:
             [columns] if isinstance(columns, str) else list(columns)
         if not names:
             raise PlanError(f"{self._table} has no columns" if columns is None else "columns= names no column")
-        leaves = self._found(names, whole=columns is None)
+        leaves = self._named_columns(names, whole=columns is None)
         if len(leaves) == 1 and not isinstance(dtype, Mapping):
             yield self._field("", leaves, dtype, stacked=False)
         elif dtype is None or isinstance(dtype, Mapping):
@@ -162,7 +162,7 @@ class _Choice:
             raise PlanError("columns= as a dict has names of type str, and at least one")
         self._check_dtypes(dtype, list(columns))
         for name, chosen in columns.items():
-            leaves = self._found([chosen] if isinstance(chosen, str) else list(chosen))
+            leaves = self._named_columns([chosen] if isinstance(chosen, str) else list(chosen))
             if not leaves:
                 raise PlanError(f"columns= names no column for the field {name!r}")
             target = dtype.get(name) if isinstance(dtype, Mapping) else dtype
@@ -180,9 +180,9 @@ class _Choice:
                             f"two columns of {self._table} are the field {twice[0]!r}: columns= as a dict gives them "
                             "names of their own, and a list leaves one out")
 
-    def _found(self, names: Sequence[str], *, whole: bool = False) -> list[ColumnSpec]:
+    def _named_columns(self, names: Sequence[str], *, whole: bool = False) -> list[ColumnSpec]:
         """Return the columns of numbers that names mean; a struct's name means all of its fields."""
-        leaves = [leaf for name in names for leaf in self._below(name)]
+        leaves = [leaf for name in names for leaf in self._columns_below(name)]
         odd = [leaf for leaf in leaves if leaf.type.kind == "other"]
         if odd:
             raise self._refused(odd, leaves if whole else [])
@@ -190,7 +190,7 @@ class _Choice:
             self._read.setdefault(leaf.name, len(self._read))
         return leaves
 
-    def _below(self, name: str) -> list[ColumnSpec]:
+    def _columns_below(self, name: str) -> list[ColumnSpec]:
         if not isinstance(name, str):
             raise PlanError(f"columns= takes names of columns, and not {name!r}")
         top = name if any(name == each for each, _ in self._schema) else name.partition(".")[0]

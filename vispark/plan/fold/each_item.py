@@ -60,7 +60,7 @@ def _returned(body: list[ast.stmt]) -> ast.expr | None:
 
 def _items(items: ast.expr, names: list[str], function: types.FunctionType) -> str | Callable[..., Any] | None:
     if _is_call(items, "map", 3, function) and [_name(each) for each in items.args[1:]] == names:
-        mapped: Callable[..., Any] | None = _found(items.args[0], function)
+        mapped: Callable[..., Any] | None = _resolve(items.args[0], function)
         return mapped
     if not isinstance(items, ast.GeneratorExp | ast.ListComp) or len(items.generators) != 1:
         return None
@@ -76,7 +76,7 @@ def _items(items: ast.expr, names: list[str], function: types.FunctionType) -> s
         case ast.BinOp(left, operator, right) if {_name(left), _name(right)} == set(targets):
             return next((symbol for symbol in BINARY if _is_operator(operator, symbol)), None)
         case ast.Call(called, [left, right], []) if {_name(left), _name(right)} == set(targets):
-            joined: Callable[..., Any] | None = _found(called, function)
+            joined: Callable[..., Any] | None = _resolve(called, function)
             return joined
     return None
 
@@ -97,17 +97,17 @@ def _is_call(node: ast.expr | None, name: str, arguments: int, function: types.F
         return False
     if any(not strict or keyword.arg != "strict" for keyword in node.keywords):
         return False
-    return _found(node.func, function) is getattr(builtins, name)
+    return _resolve(node.func, function) is getattr(builtins, name)
 
 
 def _name(node: ast.expr) -> str | None:
     return node.id if isinstance(node, ast.Name) else None
 
 
-def _found(node: ast.expr, function: types.FunctionType) -> Any:
+def _resolve(node: ast.expr, function: types.FunctionType) -> Any:
     """Resolve a name, or a module's attribute, in a function's surroundings; None if it is unknown."""
     if isinstance(node, ast.Attribute):
-        owner = _found(node.value, function)
+        owner = _resolve(node.value, function)
         return getattr(owner, node.attr, None) if isinstance(owner, types.ModuleType) else None
     name = _name(node)
     if name is None:

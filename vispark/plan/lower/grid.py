@@ -108,7 +108,7 @@ class GridLowering(Lowering):
         return replace(content, layout=content.layout.as_blocks(), signatures=tuple(signatures), positions=())
 
     def finish(self) -> str:
-        if ops.together(self.chain, self.start):
+        if ops.runs_together(self.chain, self.start):
             self.description.check_whole([number for content, _, _ in self._partitions.given.values()
                                           for number in content.positions])
         return super().finish()
@@ -189,7 +189,7 @@ class GridLowering(Lowering):
         """Of each loop, how often its steps go over memory, and why no more of its stencils are done at once."""
         texts = []
         for spec, maps, once, several, stride in self._loops:
-            steps = f"{stride} steps in {_passes(several)}{_left(spec, once, stride)}" if several else \
+            steps = f"{stride} steps in {_passes(several)}{_remaining_steps(spec, once, stride)}" if several else \
                 f"a step in {_passes(once)}"
             reason = grid_passes.why_apart(maps, self.description, spec.most_at_once, self.shared_limit)
             texts.append(f"{spec.label}: {steps}" + (f"; not joined where {reason}" if reason else ""))
@@ -212,7 +212,7 @@ def _passes(made: grid_passes.Maps) -> str:
     return f"{len(made)} pass{'es' * (len(made) > 1)} over memory"
 
 
-def _left(spec: LoopSpec, once: grid_passes.Maps, stride: int) -> str:
+def _remaining_steps(spec: LoopSpec, once: grid_passes.Maps, stride: int) -> str:
     """Return the text about the steps of a loop that remain after passes of several steps; empty if none remain."""
     remaining = spec.steps % stride
     if spec.depends:

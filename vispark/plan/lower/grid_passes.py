@@ -18,7 +18,7 @@ from vispark.translate import (
     ChainSurroundings,
     StencilKernel,
     Surroundings,
-    parted,
+    passes_of,
     specialise_chain,
     specialise_steps,
     stepped,
@@ -41,7 +41,7 @@ class PassPlans:
     apart.
     """
 
-    parted: Callable[[Sequence[ChainPart]], tuple[tuple[int, ...], float]]
+    passes_of: Callable[[Sequence[ChainPart]], tuple[tuple[int, ...], float]]
     kernel: Callable[[Sequence[ChainPart]], StencilKernel]
     reason: Callable[[Sequence[ChainPart]], str]
 
@@ -62,15 +62,15 @@ def passes(maps: Maps, description: GridSpec, most: int, shared_limit: int = SHA
     shared_limit : int
         The bytes of shared memory that a thread block can have where they run.
     """
-    ways = _ways(maps, description, shared_limit)
+    ways = _pass_plans(maps, description, shared_limit)
     if isinstance(ways, str):
         return maps, (), 1
     parts = [_part(*each) for each in maps]
-    counts, least = ways.parted(parts)
+    counts, least = ways.passes_of(parts)
     several: tuple[int, ...] = ()
     stride = 1
     for steps in range(2, min(most, _MOST_STENCILS // len(parts)) + 1):
-        chain, cost = ways.parted(parts * steps)
+        chain, cost = ways.passes_of(parts * steps)
         if cost / steps < least:
             least, several, stride = cost / steps, chain, steps
     return _joined(maps, parts, counts, ways), _joined(list(maps) * stride, parts * stride, several, ways), stride
@@ -81,7 +81,7 @@ def why_apart(maps: Maps, description: GridSpec, most: int, shared_limit: int = 
 
     Parameters as for :func:`passes`.
     """
-    ways = _ways(maps, description, shared_limit)
+    ways = _pass_plans(maps, description, shared_limit)
     if isinstance(ways, str):
         return ways
     parts = [_part(*each) for each in maps]
@@ -92,13 +92,13 @@ def why_apart(maps: Maps, description: GridSpec, most: int, shared_limit: int = 
     return "; ".join(reasons)
 
 
-def _ways(maps: Maps, description: GridSpec, shared_limit: int) -> PassPlans | str:
+def _pass_plans(maps: Maps, description: GridSpec, shared_limit: int) -> PassPlans | str:
     """Return the strategy that partitions a grid's stencils into passes, or why none can be joined."""
     if description.ndim == len("yx"):
-        beyond = _beyond(maps, description)
+        beyond = _boundary_rules(maps, description)
         if isinstance(beyond, str):
             return beyond
-        return PassPlans(partial(parted, beyond=beyond, dims=2), partial(specialise_chain, beyond=beyond, dims=2),
+        return PassPlans(partial(passes_of, beyond=beyond, dims=2), partial(specialise_chain, beyond=beyond, dims=2),
                          partial(why_not_chained, beyond=beyond, dims=2))
     if description.ndim == len("zyx"):
         around = Surroundings(tuple((name, _rims(description, name)) for name in _types(maps)), description.ghosts)
@@ -147,7 +147,7 @@ def _types(maps: Maps) -> dict[str, str]:
     return types
 
 
-def _beyond(maps: Maps, description: GridSpec) -> ChainSurroundings | str:
+def _boundary_rules(maps: Maps, description: GridSpec) -> ChainSurroundings | str:
     """Return the boundary rules of the fields, or why no kernel can apply them: a function of the position, or a number
     without a C++ name.
     """

@@ -183,7 +183,7 @@ class Lowering:
         """Return the schema of a partition after the first ``behind`` nodes."""
         content, _, blocks = self._partitions.given[partition]
         if not blocks:
-            return _through_nothing(self.nodes[:behind], content)
+            return _schema_of_empty(self.nodes[:behind], content)
         states = [self.states[block][behind] for block in blocks]
         return states[0].content(content, states)
 
@@ -375,7 +375,7 @@ class Lowering:
         return self._unit()
 
 
-def _through_nothing(nodes: LogicalPlan, content: PartitionSchema) -> PartitionSchema:
+def _schema_of_empty(nodes: LogicalPlan, content: PartitionSchema) -> PartitionSchema:
     """Return the schema of an empty partition after these operators."""
     layout = content.layout
     for node in nodes:

@@ -131,15 +131,15 @@ class PlanCache:
             if ready.fits(nodes):
                 self._last = key, ready
                 return ready
-        ready = self._made(chain, start, shape, requested, partitions, shared_limit)
+        ready = self._lower(chain, start, shape, requested, partitions, shared_limit)
         with self._lock:
             self.made += 1
         self._plans.put(key, (ready, *alike)[:_ALIKE])
         return ready
 
-    def _made(self, chain: LogicalPlan, start: DatasetId, shape: PlacementKey, requested: RequestedOutput,
-              partitions: Sequence[int],
-              shared_limit: int) -> DistributedExecutable:
+    def _lower(self, chain: LogicalPlan, start: DatasetId, shape: PlacementKey, requested: RequestedOutput,
+               partitions: Sequence[int],
+               shared_limit: int) -> DistributedExecutable:
         homes = dict(shape.homes)
         contents = dict(zip(homes, shape.contents, strict=True))
         work = lowering(chain, start, requested, shape.contents, shared_limit)

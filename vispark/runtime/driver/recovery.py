@@ -59,7 +59,7 @@ class Holding(Protocol):
         """Compute a chain's cached results from a node that workers hold."""
 
 
-def enough(session: Holding, wanted: DatasetId, partitions: Sequence[int]) -> Callable[[PlanNode], bool]:
+def computable_from(session: Holding, wanted: DatasetId, partitions: Sequence[int]) -> Callable[[PlanNode], bool]:
     """Return a predicate of nodes, asked the last one first: whether partitions of the wanted node can be computed from
     the node.
     """

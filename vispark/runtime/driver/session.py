@@ -54,7 +54,7 @@ from vispark.runtime.driver.loop_pacing import ChunkController
 from vispark.runtime.driver.pipeline import PendingRequest
 from vispark.runtime.driver.plan_cache import DistributedExecutable, PlacementKey, PlanCache
 from vispark.runtime.driver.plan_sender import PlanSender
-from vispark.runtime.driver.recovery import Recovery, enough, is_held
+from vispark.runtime.driver.recovery import Recovery, computable_from, is_held
 from vispark.runtime.driver.relay_jobs import RelayJobs
 from vispark.runtime.driver.release_queue import Released
 from vispark.runtime.driver.residency import Residencies, Residency, shared_homes
@@ -244,17 +244,17 @@ class Session:
             return
         assert start is not None and last.cached is not None
         try:
-            together = ops.together(chain, start)
-            if together and self._is_suspect:
+            runs_together = ops.runs_together(chain, start)
+            if runs_together and self._is_suspect:
                 self._is_suspect = False
                 self._settle_pending(residency)
             if not self.missing(residency, partitions):
                 self._begin(loader, chain, start, residency, self.residencies[last.cached.number], partitions)
-            elif together:
+            elif runs_together:
                 self.ensure(loader, last.cached, partitions, trail)
         except LOST as error:
             log.warning("lost under a loop: %s", shortened(error))
-            if together:
+            if runs_together:
                 with suppress(VisparkError):
                     self.ensure(loader, last.cached, partitions, trail)
         except VisparkError as error:
@@ -411,7 +411,7 @@ class Session:
             missing = self.missing(residency, partitions)
             if not missing:
                 return
-            chain = ops.upto(trail(enough(self, wanted, missing)), wanted)
+            chain = ops.chain_up_to(trail(computable_from(self, wanted, missing)), wanted)
             for cached in self.residencies.of(chain):
                 if cached.has_failed:
                     self._settle_pending(cached)
@@ -421,10 +421,10 @@ class Session:
             missing = self.missing(residency, missing)
             if not missing:
                 return
-            if ops.together(chain, None) or (
+            if ops.runs_together(chain, None) or (
                     ops.is_cut(chain) and not any(is_held(self, node, missing) for node in chain)):
                 replay = self._replays.setdefault(residency, Recovery(self, loader, chain))
-                replay.run(lambda: ops.upto(trail(), wanted))
+                replay.run(lambda: ops.chain_up_to(trail(), wanted))
                 del self._replays[residency]
                 return
             for node in reversed(chain[:-1]):

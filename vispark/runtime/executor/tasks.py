@@ -205,7 +205,7 @@ class Receive:
     def _from_held(self, partition: int) -> Iterator[Any] | None:
         for chain in self._chains():
             for cached in [node.cached for node in reversed(chain) if node.cached]:
-                if ops.together(chain, cached):
+                if ops.runs_together(chain, cached):
                     raise _not_alone(partition, f" of {cached}")
                 with suppress(PartitionMissing):
                     return self._from(chain, cached, partition,
@@ -246,7 +246,7 @@ class Receive:
     def _from_records(self, chain: LogicalPlan, partition: int, records: Iterable[Any]) -> Iterator[Any]:
         packed = _packed(self.credentials, chain, partition, records)
         grid = packed.layout.grid
-        if grid is not None and len(packed.positions) < grid.blocks and ops.together(chain, None):
+        if grid is not None and len(packed.positions) < grid.blocks and ops.runs_together(chain, None):
             raise _not_alone(partition)
         chain = tuple([ops.PlanNode(node.op, None if self._elsewhere(node.cached, partition) else node.cached)
                        for node in chain])

@@ -82,7 +82,7 @@ class NoProducts:
     ``vispark/translate/kernels/row_matmul.py`` has those of kernels that multiply the rows of a tile together.
     """
 
-    def noted(self, text: Callable[[int | str], str], terms: int, kind: Scalar) -> Number | None:
+    def placeholder(self, text: Callable[[int | str], str], terms: int, kind: Scalar) -> Number | None:
         """Return the placeholder of a sum of terms while an expression is only probed; None while it is written."""
         return None
 
@@ -240,13 +240,13 @@ class Emitter:
         """Declare a thread's own array."""
         found, size = self.name(name), _size(shape)
         nbytes, most = size * kind.numpy.itemsize, WORKSPACE_BYTES if self.hints else LOCAL_BYTES
-        is_large = not self.dealt(size) and nbytes > LOCAL_BYTES
+        is_large = not self.is_dealt(size) and nbytes > LOCAL_BYTES
         if is_large and (nbytes > most or self.scratch + nbytes > _ROW_BYTES):
             raise Refusal(f"an array {shape} of {kind} is kept for each element here, {nbytes:,} bytes; at most "
                           f"{most:,} can be. Reduce it as it is computed, as in np.sum(a * b)")
         if is_large and self.lanes > 1:
             raise Serial
-        if is_large or self.dealt(size):
+        if is_large or self.is_dealt(size):
             self._declare_shared(found, kind, size)
         else:
             self.line(f"{kind.c} {found}[{max(1, size)}];")
@@ -270,7 +270,7 @@ class Emitter:
 
     def barrier(self, array: Array) -> None:
         """Write a barrier around writes of a row's lanes to an array that they share."""
-        if array.storage and self.dealt(array.size):
+        if array.storage and self.is_dealt(array.size):
             self.line(f"rows::settle<{self.lanes}>();")
 
     def materialised(self, value: Array, name: str, volatile: bool = False) -> Array:
@@ -297,7 +297,7 @@ class Emitter:
 
     # -- what the lanes of a row share --------------------------------------------------------------------------------
 
-    def dealt(self, size: int) -> bool:
+    def is_dealt(self, size: int) -> bool:
         """Return whether the elements of an array are dealt to the lanes of a row."""
         return self.lanes > 1 and size >= self.lanes
 
@@ -308,7 +308,7 @@ class Emitter:
         ``turns`` is how many of each lane's elements are left out, or the first turn and the one behind the last.
         """
         size = _size(shape)
-        if not self.dealt(size):
+        if not self.is_dealt(size):
             self.unroll(size)
             with self.over(shape) as indices:
                 yield indices

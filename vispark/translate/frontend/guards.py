@@ -159,7 +159,7 @@ def default(function: types.FunctionType, name: str) -> Any:
     return values[code.co_varnames.index(name) - code.co_argcount + len(values)]
 
 
-def inside(value: Any) -> str:
+def wrapped_attribute(value: Any) -> str:
     """Return the attribute that contains the function of a callable object, such as a function compiled by Numba; empty
     for others.
     """
@@ -180,8 +180,8 @@ def code_of(function: Any) -> types.CodeType | None:
             function = function.__wrapped__
         elif isinstance(function, types.MethodType):
             function = function.__func__
-        elif inside(function):
-            function = getattr(function, inside(function))
+        elif wrapped_attribute(function):
+            function = getattr(function, wrapped_attribute(function))
         else:
             return None
     return function.__code__

@@ -85,7 +85,7 @@ def is_given_to_numpy(definition: Definition) -> bool:
 def _uses(names: frozenset[str], part: object) -> list[bool]:
     """Return, for each use of an element that goes by some names, whether the use is one of a pair."""
     if isinstance(part, tuple):
-        names |= _others(names, part)
+        names |= _names_of_elements(names, part)
         return [use for node in part for use in _uses(names, node)]
     match part:
         case nodes.Index(nodes.Local(name), (index,)) if name in names:
@@ -110,7 +110,7 @@ def _uses(names: frozenset[str], part: object) -> list[bool]:
     return []
 
 
-def _others(names: frozenset[str], block: tuple[object, ...]) -> frozenset[str]:
+def _names_of_elements(names: frozenset[str], block: tuple[object, ...]) -> frozenset[str]:
     """Return further names that a block binds to an element."""
     return frozenset([target.name for statement in block if isinstance(statement, nodes.Assign)
                       and _is_one_of(statement.value, names) for target in statement.targets
@@ -223,9 +223,9 @@ class _Kinds:
             case nodes.Binary("@", left, right):
                 return _product(self.of(left, known), self.of(right, known))
             case nodes.Binary(_, left, right):
-                return _together([self.of(left, known), self.of(right, known)])
+                return _broadcast_kind([self.of(left, known), self.of(right, known)])
             case nodes.Compare(first, (operator,), (other,)) if operator not in ("is", "is not", "in", "not in"):
-                return _together([self.of(first, known), self.of(other, known)])
+                return _broadcast_kind([self.of(first, known), self.of(other, known)])
             case nodes.TupleOf(items) | nodes.DictOf(_, items):
                 return tuple([self.of(item, known) for item in items])
             case nodes.Attribute(value, "real" | "imag"):
@@ -257,14 +257,14 @@ class _Kinds:
             case nodes.Attribute(value, name) if name in _METHODS:
                 # A dtype says nothing of axes.
                 others = () if name == "astype" else (*arguments, *[each for _, each in keywords])
-                return _together([self.of(each, known) for each in (value, *others)])
+                return _broadcast_kind([self.of(each, known) for each in (value, *others)])
             case nodes.Attribute(left, "dot") if len(arguments) == 1:
                 return _product(self.of(left, known), self.of(arguments[0], known))
             case nodes.Library(name) if name in _PRODUCTS and len(arguments) == 2:
                 return _product(self.of(arguments[0], known), self.of(arguments[1], known))
             case nodes.Library(name) if name in _BY_NUMBER or _is_ufunc(name):
                 others = tuple([value for key, value in keywords if key != "dtype"])
-                return _together([self.of(each, known) for each in (*arguments, *others)])
+                return _broadcast_kind([self.of(each, known) for each in (*arguments, *others)])
         raise _Doubtful
 
 
@@ -284,7 +284,7 @@ def _bound(target: Expression, kind: _Kind) -> dict[str, _Kind]:
     raise _Doubtful
 
 
-def _together(kinds: Sequence[_Kind]) -> _Axes:
+def _broadcast_kind(kinds: Sequence[_Kind]) -> _Axes:
     """Return the kind of an elementwise result of some values."""
     axes = [kind for kind in kinds if isinstance(kind, _Axes)]
     along = {kind.number for kind in axes if kind.along}

@@ -167,7 +167,7 @@ class _Pool:
             return self.read(fn.__wrapped__, self.recipe.follow(found, getattr, "__wrapped__"))
         if isinstance(fn, types.MethodType):
             return self._method(fn, found)
-        inner = recipe.inside(fn)
+        inner = recipe.wrapped_attribute(fn)
         if inner:
             self.recipe.expect_kind(found, fn)
             return self.read(getattr(fn, inner), self.recipe.follow(found, getattr, inner))
@@ -628,7 +628,7 @@ class _Reader:
         """Read a captured object as a function; refuse objects that are none."""
         if not isinstance(found, _Outside):
             return found
-        if library.is_library(found.value) or not recipe.inside(found.value):
+        if library.is_library(found.value) or not recipe.wrapped_attribute(found.value):
             raise complain(why_not(found.value, found.name), at, self.text, self.name)
         return form.Called(self._placed(found.value, found.found, at), at=at)
 

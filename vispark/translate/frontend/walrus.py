@@ -113,26 +113,26 @@ class _WalrusExtractor(ast.NodeTransformer):
         return ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.BoolOp:
-        node.values = [self.visit(node.values[0]), *map(self._sometimes, node.values[1:])]
+        node.values = [self.visit(node.values[0]), *map(self._check_conditional, node.values[1:])]
         return node
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.IfExp:
         node.test = self.visit(node.test)
-        node.body, node.orelse = self._sometimes(node.body), self._sometimes(node.orelse)
+        node.body, node.orelse = self._check_conditional(node.body), self._check_conditional(node.orelse)
         return node
 
     def visit_Compare(self, node: ast.Compare) -> ast.Compare:
         node.left, first = self.visit(node.left), self.visit(node.comparators[0])
-        node.comparators = [first, *map(self._sometimes, node.comparators[1:])]
+        node.comparators = [first, *map(self._check_conditional, node.comparators[1:])]
         return node
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.Lambda:
         return node
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
-        return self._sometimes(node) if isinstance(node, _COMPREHENSIONS) else super().generic_visit(node)
+        return self._check_conditional(node) if isinstance(node, _COMPREHENSIONS) else super().generic_visit(node)
 
-    def _sometimes(self, node: Any) -> Any:
+    def _check_conditional(self, node: Any) -> Any:
         """Return a node that is evaluated conditionally or repeatedly; raise an error if it contains ``:=``."""
         for part in ast.walk(node):
             if isinstance(part, ast.NamedExpr):

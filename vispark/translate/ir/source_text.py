@@ -29,11 +29,11 @@ def find(function: types.FunctionType) -> tuple[FunctionNode, SourceText]:
     """
     # Sources inside archives are found through the module's loader.
     linecache.lazycache(function.__code__.co_filename, function.__globals__)
-    return _found(function.__code__)
+    return _tree_of(function.__code__)
 
 
 @functools.lru_cache(maxsize=512)
-def _found(code: types.CodeType) -> tuple[FunctionNode, SourceText]:
+def _tree_of(code: types.CodeType) -> tuple[FunctionNode, SourceText]:
     """Return a function's tree; kept, as loops translate the same function again and again."""
     file = code.co_filename
     linecache.checkcache(file)

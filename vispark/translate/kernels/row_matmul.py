@@ -158,7 +158,7 @@ class RowProducts(NoProducts):
 
     # -- sums that are only asked about -------------------------------------------------------------------------------
 
-    def noted(self, text: Term, terms: int, kind: Scalar) -> Number | None:
+    def placeholder(self, text: Term, terms: int, kind: Scalar) -> Number | None:
         """Return the placeholder of a sum of terms, and record the sum, if an expression is only probed; else None."""
         if self.probe is None:
             return None
@@ -315,7 +315,7 @@ class RowProducts(NoProducts):
         if product is None or not isinstance(array, Array) or not array.storage or len(array.shape) != 1 \
                 or array.size < product.size or (added and array.type != product.type):
             return False
-        if array.size != product.size and self.emit.dealt(array.size):
+        if array.size != product.size and self.emit.is_dealt(array.size):
             raise Serial
         part = replace(array, shape=product.shape)
         whole = elementwise(self.emit, lambda a, b: scalars.binary("+", a, b), part, product) if added else product

@@ -86,9 +86,9 @@ def by_labels(kernel: TableKernel, calls: Sequence[TracedCall], record: ElementS
                if not value.shape and value.weak and np.dtype(value.dtype) == np.bool_}
     while True:
         try:
-            fused = _made(kernel, links_of(chain), record, givens(values), tuple(statics.items()), wanted, folding,
-                          _Labels(shape, KernelParameter("input", row.name, 0, rows, row.shape, True), centres), result)
-            return fused or kernel
+            labels = _Labels(shape, KernelParameter("input", row.name, 0, rows, row.shape, True), centres)
+            return _fused(kernel, links_of(chain), record, givens(values), tuple(statics.items()), wanted, folding,
+                          labels, result) or kernel
         except NeedsStatic as needed:
             statics |= {place: values[place].number for place in needed.sources}
         except (Refusal, TranslationError):
@@ -105,10 +105,10 @@ class _Labels:
 
 
 @functools.lru_cache(maxsize=128)
-def _made(kernel: TableKernel, links: tuple[Link, ...], record: ElementSpec,
-          given: tuple[tuple[Place, ArgumentType], ...],
-          statics: tuple[tuple[Place, Any], ...], wanted: frozenset[str] | None, folding: Folding | None,
-          labels: _Labels, result: object) -> TableKernel | None:
+def _fused(kernel: TableKernel, links: tuple[Link, ...], record: ElementSpec,
+           given: tuple[tuple[Place, ArgumentType], ...],
+           statics: tuple[tuple[Place, Any], ...], wanted: frozenset[str] | None, folding: Folding | None,
+           labels: _Labels, result: object) -> TableKernel | None:
     by_key = _by_key(kernel, folding, labels, result) if folding and folding.key else None
     if folding and folding.key:
         if by_key is None:

@@ -80,7 +80,7 @@ def accumulator(name: str) -> Poly:
 
 def add(left: Poly, right: Poly, sign: int = 1) -> Poly:
     """Return ``left + right``, or ``left - right``."""
-    axes, d, k = _together(left, right)
+    axes, d, k = _broadcast(left, right)
     terms = dict(left.terms)
     for term, value in right.terms.items():
         terms[term] = terms.get(term, Fraction(0)) + sign * value
@@ -89,7 +89,7 @@ def add(left: Poly, right: Poly, sign: int = 1) -> Poly:
 
 def multiply(left: Poly, right: Poly) -> Poly:
     """Return ``left * right``, item by item."""
-    axes, d, k = _together(left, right)
+    axes, d, k = _broadcast(left, right)
     terms: dict[Term | str, Fraction] = {}
     for one, a in left.terms.items():
         for other, b in right.terms.items():
@@ -218,7 +218,7 @@ def _product(one: Term | str, other: Term | str) -> Term | str:
     return one[0] + other[0], one[1] + other[1], ""
 
 
-def _together(left: Poly, right: Poly) -> tuple[tuple[str, ...], str, str]:
+def _broadcast(left: Poly, right: Poly) -> tuple[tuple[str, ...], str, str]:
     """Return the axes and places of what two polynomials broadcast to."""
     width = max(len(left.axes), len(right.axes))
     axes = []

@@ -122,7 +122,7 @@ class CellWriter:
         with self.emit.detached(1) as lines:
             run(self.emit, self.definition, variables, None,
                 Returns(lambda value: self._store(structure, writes, value, kind)))
-        return self._made(lines.lines, tuple(outputs), structure, writes)
+        return self._cell(lines.lines, tuple(outputs), structure, writes)
 
     # -- what comes in ------------------------------------------------------------------------------------------------
 
@@ -258,7 +258,7 @@ class CellWriter:
 
     # -- the function -------------------------------------------------------------------------------------------------
 
-    def _made(self, lines: list[str], outputs: tuple[KernelOutput, ...], structure: ResultStructure,
+    def _cell(self, lines: list[str], outputs: tuple[KernelOutput, ...], structure: ResultStructure,
               writes: tuple[Write, ...]) -> Made:
         words = set(re.findall(r"\w+", "\n".join(lines)))
         self.reads = {key: name for key, name in self.reads.items() if name in words}

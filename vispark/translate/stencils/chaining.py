@@ -63,7 +63,7 @@ class ChainSurroundings:
     ghosts: tuple[int, ...]
 
 
-def parted(parts: Sequence[ChainPart], beyond: ChainSurroundings, *, dims: int) -> tuple[tuple[int, ...], float]:
+def passes_of(parts: Sequence[ChainPart], beyond: ChainSurroundings, *, dims: int) -> tuple[tuple[int, ...], float]:
     """Partition a sequence of stencils into passes; return the number of stencils in each, and the estimated memory
     traffic of all, in bytes a cell.
 
@@ -73,11 +73,11 @@ def parted(parts: Sequence[ChainPart], beyond: ChainSurroundings, *, dims: int) 
         As :func:`~vispark.translate.specialise_stencil`.
     """
     cells = tuple(specialised(part.function, part.fields, part.args, dims, None) for part in parts)
-    return _parted(cells, beyond)
+    return _partition(cells, beyond)
 
 
 def why_not_chained(parts: Sequence[ChainPart], beyond: ChainSurroundings, *, dims: int) -> str:
-    """Return the reason why some stencils do not share one pass; empty if they can. Raises as :func:`parted`."""
+    """Return the reason why some stencils do not share one pass; empty if they can. Raises as :func:`passes_of`."""
     return why_apart([specialised(part.function, part.fields, part.args, dims, None) for part in parts], beyond)
 
 
@@ -105,7 +105,7 @@ def specialise_chain(parts: Sequence[ChainPart], beyond: ChainSurroundings, *, d
 
 
 @functools.lru_cache(maxsize=64)
-def _parted(made: tuple[Made, ...], beyond: ChainSurroundings) -> tuple[tuple[int, ...], float]:
+def _partition(made: tuple[Made, ...], beyond: ChainSurroundings) -> tuple[tuple[int, ...], float]:
     best: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     for end in range(1, len(made) + 1):
         options = []

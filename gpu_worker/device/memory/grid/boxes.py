@@ -147,7 +147,7 @@ def _bisected(lattice: Lattice, blocks: Box, parts: int) -> list[Box]:
     return _bisected(lattice, below, lower) + _bisected(lattice, above, parts - lower)
 
 
-def dealt(lattice: Lattice, parts: int) -> dict[Triple, int]:
+def device_of_blocks(lattice: Lattice, parts: int) -> dict[Triple, int]:
     """Return the device of each block."""
     return {position: device for device, blocks in enumerate(bisected(lattice, parts)) for position in blocks}
 

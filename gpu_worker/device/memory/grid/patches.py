@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Device
-from gpu_worker.device.memory.grid.boxes import Box, Lattice, Triple, covered, dealt
+from gpu_worker.device.memory.grid.boxes import Box, Lattice, Triple, covered, device_of_blocks
 from gpu_worker.device.memory.grid.ghosts import Copied, Filled, Rules, ghosts
 from gpu_worker.device.memory.grid.layout import PatchLayout
 from gpu_worker.protocol.codec import decode, encode
@@ -133,15 +133,15 @@ class Domain:
 
     def pieces(self, below: Triple, above: Triple, rules: Rules) -> tuple[Copied | Filled, ...]:
         """Return the pieces that fill the patches' ghost cells from the patches themselves and from the boundary."""
-        return self._found((self.boxes, self.boxes), below, above, rules)
+        return self._ghosts((self.boxes, self.boxes), below, above, rules)
 
     def sent(self, rank: int, below: Triple, above: Triple, rules: Rules) -> tuple[Copied | Filled, ...]:
         """Return the pieces that another rank's ghost cells take from the patches here."""
-        return self._found((self.others[rank], self.boxes), below, above, rules)
+        return self._ghosts((self.others[rank], self.boxes), below, above, rules)
 
     def received(self, rank: int, below: Triple, above: Triple, rules: Rules) -> tuple[Copied | Filled, ...]:
         """Return the pieces that the ghost cells here take from another rank's patches."""
-        return self._found((self.boxes, self.others[rank]), below, above, rules)
+        return self._ghosts((self.boxes, self.others[rank]), below, above, rules)
 
     @cached_property
     def is_complete(self) -> bool:
@@ -163,7 +163,8 @@ class Domain:
         return encode(RankPatches(tuple(box.low for box in self.boxes), tuple(box.high for box in self.boxes),
                                   self.device_numbers, by_planes), RankPatches)
 
-    def _found(self, sides: tuple[Any, ...], below: Triple, above: Triple, rules: Rules) -> tuple[Copied | Filled, ...]:
+    def _ghosts(self, sides: tuple[Any, ...], below: Triple, above: Triple,
+                rules: Rules) -> tuple[Copied | Filled, ...]:
         targets, sources = sides
         return self.once((sides, below, above, rules), lambda: tuple(
             ghosts(targets, sources, self.lattice.shape, below, above, rules)))
@@ -212,6 +213,6 @@ def number_of(lattice: Lattice, at: Triple) -> int:
 def device_for(grid: GridShape, numbers: Iterable[int], devices: Sequence[Device]) -> Device:
     """Return the device for a partition with these blocks: the owner of most of them in the division into boxes."""
     lattice = lattice_of(grid)
-    owners = dealt(lattice, len(devices))
+    owners = device_of_blocks(lattice, len(devices))
     placed = [owners[position(lattice, number)] for number in numbers]
     return devices[max(set(placed), key=lambda device: (placed.count(device), -device), default=0)]

@@ -166,9 +166,9 @@ class Reader:
         pieces = (piece for split in found for piece in self.pieces(split))
         if not self.blocks:
             return Rows(self._unnamed(piece) for piece in pieces)
-        return self._together(list(pieces))
+        return self._concatenated(list(pieces))
 
-    def _together(self, pieces: list[dict[str, np.ndarray]]) -> Iterator[Any]:
+    def _concatenated(self, pieces: list[dict[str, np.ndarray]]) -> Iterator[Any]:
         if pieces:
             yield self._unnamed({name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]})
 
@@ -222,9 +222,9 @@ def lines(file: TextFile, split: TextSplit, skip: int = 0) -> Iterator[tuple[int
     """
     start, end = split.start, sys.maxsize if split.compressed else split.end
     if skip:
-        start = max(start, _behind(file, 0, skip)[0])
+        start = max(start, _skip_lines(file, 0, skip)[0])
     # From the byte before: if that is a line end, the line behind it is the split's own.
-    position, unfinished = _behind(file, start - 1, 1) if start else (0, b"")
+    position, unfinished = _skip_lines(file, start - 1, 1) if start else (0, b"")
     while position < end:
         data = file.read(_PIECE)
         text = unfinished + data
@@ -239,7 +239,7 @@ def lines(file: TextFile, split: TextSplit, skip: int = 0) -> Iterator[tuple[int
         position, unfinished = position + stop, text[stop:]
 
 
-def _behind(file: TextFile, position: int, count: int) -> tuple[int, bytes]:
+def _skip_lines(file: TextFile, position: int, count: int) -> tuple[int, bytes]:
     """Return the start of the line that follows ``count`` line ends from a position on, and the bytes read from there
     on.
     """

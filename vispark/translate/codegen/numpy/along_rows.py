@@ -40,7 +40,7 @@ def _running(emit: Emitter, symbol: str, value: Value, axis: Value | None, dtype
         raise Refusal(f"{describe(array)} has no such axis; a running sum or product is along axis 0 of a row")
     kind = Scalar({"b": "int64", "i": "int64", "u": "uint64"}.get(array.type.kind, array.type.dtype))
     kind = dtype_argument(dtype, kind.dtype)
-    if emit.dealt(array.size):
+    if emit.is_dealt(array.size):
         raise Serial
     result = emit.storage(kind, array.shape, "running")
     if not array.size:

@@ -141,7 +141,7 @@ def _reduced(emit: Emitter, name: str, row: RaggedRow) -> Number:
     if name in ("min", "max"):
         function = "minimum" if name == "min" else "maximum"
         emit.line(f"check_items({row.length});")
-        return folded_row(emit, row, lambda a, b: scalars.ufunc(function, a, b), _beyond(name, row.type), row.type)
+        return folded_row(emit, row, lambda a, b: scalars.ufunc(function, a, b), _neutral(name, row.type), row.type)
     kind = _sum_type(row.type)
     wide = Scalar("float64") if kind.dtype in ("float16", "float32") else kind
     function, first = ("add", 0) if name == "sum" else ("multiply", 1)
@@ -155,7 +155,7 @@ def _sum_type(kind: Scalar) -> Scalar:
     return Scalar("int64") if kind.kind in "bi" else Scalar("uint64") if kind.kind == "u" else kind
 
 
-def _beyond(name: str, kind: Scalar) -> Number:
+def _neutral(name: str, kind: Scalar) -> Number:
     """Return a number that no item is beyond."""
     if kind.kind == "f":
         return cast(literal(math.inf if name == "min" else -math.inf), kind)

@@ -225,10 +225,10 @@ def fold(emit: Emitter, array: Array, step: Callable[[Number, Number], Number], 
          start: Number | None = None) -> Number:
     """Fold all elements into one variable of a type; without a start, from the first element on."""
     if name in ("sum", "dot") and len(array.shape) == 1 and start is not None and start.text in _NOTHING:
-        noted = emit.products.noted(lambda k: array.element(str(k)), array.size, kind)
+        noted = emit.products.placeholder(lambda k: array.element(str(k)), array.size, kind)
         if noted is not None:
             return noted
-    if emit.dealt(array.size):
+    if emit.is_dealt(array.size):
         return _fold_by_lanes(emit, array, step, name, kind, start)
     if drifts(emit, array, name, kind):
         return replace(in_blocks(emit, array, step, name, kind, start), variable=False)
@@ -283,7 +283,7 @@ def truths(emit: Emitter, name: str, array: Array) -> Number:
     total, sign = emit.variable(BOOL, f"{name}_true", literal(name == "all")), "&&" if name == "all" else "||"
     with emit.along(array.shape) as indices:
         emit.line(f"{total.text} = {total.text} {sign} {truth(array.at(*indices)).closed};")
-    if emit.dealt(array.size):
+    if emit.is_dealt(array.size):
         with _joining(emit) as apart:
             emit.line(f"{total.text} = {total.text} {'&' if name == 'all' else '|'} "
                       f"{_other_lane(emit, total, apart).text};")
@@ -292,7 +292,7 @@ def truths(emit: Emitter, name: str, array: Array) -> Number:
 
 def _place_of_extreme(emit: Emitter, name: str, array: Array) -> Number:
     """Return the first place of the extreme, or of a NaN."""
-    dealt = emit.dealt(array.size)
+    dealt = emit.is_dealt(array.size)
     start = emit.unflattened("lane", array.shape) if dealt else ("0",) * len(array.shape)
     best = emit.variable(array.type, name, scalars.unseen(array.at(*start)))
     place = emit.name(f"arg{name}")
@@ -325,7 +325,7 @@ def fold_row(emit: Emitter, name: str, array: Array, start: Number | None = None
     if name in ("min", "max"):
         if not array.size:
             raise Refusal(f"{name}() of nothing has no value")
-        if emit.dealt(array.size) and array.type.kind == "f":
+        if emit.is_dealt(array.size) and array.type.kind == "f":
             raise Serial    # where a NaN stands decides what Python finds
         return fold(emit, array, lambda a, b: numbers.extreme(name, a, b), name, array.type)
     assert start is not None

@@ -55,7 +55,7 @@ def _of_selected(emit: Emitter, name: str, given: Selected, ddof: Value | None =
     if name in ("mean", "var", "std"):
         return _spread_of_selected(emit, name, given, ddof)
     if name in ("min", "max"):
-        return call_library(emit, f"numpy.{name}", (_filled_outside(emit, given, _beyond_all(name, array.type)),), {})
+        return call_library(emit, f"numpy.{name}", (_filled_outside(emit, given, _neutral(name, array.type)),), {})
     fill = {"sum": 0, "prod": 1, "any": False, "all": True}[name]
     return call_library(emit, f"numpy.{name}", (_filled_outside(emit, given, fill),), {})
 
@@ -87,7 +87,7 @@ def _filled_outside(emit: Emitter, given: Selected, value: Any) -> Any:
     return elementwise(emit, lambda mask, one: numbers.where(mask, one, cast(fill, one.type)), given.mask, given.values)
 
 
-def _beyond_all(name: str, kind: Scalar) -> int | float:
+def _neutral(name: str, kind: Scalar) -> int | float:
     """Return the number that no item is beyond."""
     if kind.kind == "b":
         return name == "min"

@@ -110,10 +110,10 @@ def quantile(emit: Emitter, a: Value, q: Value) -> Value:
     if shares is not None:
         if any(share.type.kind not in "f" for share in shares):
             raise Refusal("np.quantile's q is of floats where it is an array")
-        return _array(emit, [_at_share(emit, row, share, "np.quantile") for share in shares])
+        return _array(emit, [_interpolate(emit, row, share, "np.quantile") for share in shares])
     share = number_argument(q, "np.quantile")
     if share.type.kind not in "biu":
-        return _at_share(emit, row, share, "np.quantile")
+        return _interpolate(emit, row, share, "np.quantile")
     end = static(share, "an int as np.quantile's q must be known before the kernel runs; write float(q)")
     if end not in (0, 1):
         raise Refusal(f"np.quantile's q is from 0 to 1, and this is {end}")
@@ -126,7 +126,7 @@ def percentile(emit: Emitter, a: Value, q: Value) -> Value:
     row = _sorted_row(emit, a, "np.percentile")
 
     def one(share: Number) -> Number:
-        return _at_share(emit, row, scalars.binary("/", share, literal(100)), "np.percentile")
+        return _interpolate(emit, row, scalars.binary("/", share, literal(100)), "np.percentile")
 
     shares = _shares(emit, q, "np.percentile", 100)
     return one(number_argument(q, "np.percentile")) if shares is None else _array(emit, [one(each) for each in shares])
@@ -165,7 +165,7 @@ def _unless_nan(row: Array, found: Number) -> Number:
     return numbers.where(scalars.ufunc("isnan", last), cast(last, found.type), found)
 
 
-def _at_share(emit: Emitter, row: Array, share: Number, name: str) -> Number:
+def _interpolate(emit: Emitter, row: Array, share: Number, name: str) -> Number:
     """Interpolate between the two numbers of a sorted row next to a share of it."""
     if share.type.kind == "c" or (share.known and not 0 <= share.value <= 1):
         raise Refusal(f"{name}'s q is from 0 to {1 if name == 'np.quantile' else 100}, and this is not")
@@ -206,16 +206,16 @@ def _places(index: str, shape: tuple[int, ...]) -> tuple[str, ...]:
 @lowers("numpy.searchsorted", "a v side! sorter!", instead={"side": "np.digitize counts equal numbers too"})
 def searchsorted(emit: Emitter, a: Value, v: Value) -> Value:
     """Return ``np.searchsorted(a, v)``."""
-    return _sought(emit, a, v, "np.searchsorted", "false")
+    return _insertion_points(emit, a, v, "np.searchsorted", "false")
 
 
 @lowers("numpy.digitize", "x bins right!", instead={"right": "np.searchsorted does not count equal numbers"})
 def digitize(emit: Emitter, x: Value, bins: Value) -> Value:
     """Return ``np.digitize(x, bins)``."""
-    return _sought(emit, bins, x, "np.digitize", "true")
+    return _insertion_points(emit, bins, x, "np.digitize", "true")
 
 
-def _sought(emit: Emitter, row: Value, value: Value, name: str, after: str) -> Value:
+def _insertion_points(emit: Emitter, row: Value, value: Value, name: str, after: str) -> Value:
     """Count by binary search how many numbers of a sorted row lie before each value, or not after it."""
     array = row_argument(emit, row, name)
     if array.type.kind == "c":

@@ -49,7 +49,7 @@ def drifts(emit: Emitter, array: Array, name: str, kind: Scalar) -> bool:
     """Return whether a fold is a sum of more floats than are added one after the other."""
     if name not in _SUMS or kind.kind not in "fc":
         return False
-    if emit.dealt(array.size):
+    if emit.is_dealt(array.size):
         return -(-array.size // emit.lanes) > _IN_ORDER
     return array.size > (_IN_VECTORS if _in_vectors(emit, kind) else _IN_ORDER)
 
@@ -59,7 +59,7 @@ def in_blocks(emit: Emitter, array: Array, step: Step, name: str, kind: Scalar, 
     zero, parts = numbers.convert(literal(0), kind), emit.name(f"{name}_parts")
     first = zero if start is None else cast(start, kind)
     emit.line(f"sum_of_parts<{kind.c}> {parts} = {{{first.text}, {zero.text}}};")
-    if emit.dealt(array.size):
+    if emit.is_dealt(array.size):
         with _sum_blocks(emit, str(-(-array.size // emit.lanes)), str(_BLOCK)) as turns, \
                 _sum_part(emit, parts, kind) as part, emit.along(array.shape, turns) as indices:
             advance(emit, part, step(part, array.at(*indices)))

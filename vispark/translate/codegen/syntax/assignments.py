@@ -182,7 +182,7 @@ def _store_elements(emit: Emitter, target: Any, value: Any) -> None:
     if not isinstance(array, Array) or not (array.storage or _view_of_storage(emit, target.value)):
         raise Refusal("only the items of an array that the function made can be assigned to, with np.zeros(n), "
                       f"np.array([...]) or .copy(); this is {describe(array)}")
-    if emit.dealt(array.size) or any(emit.dealt(held.size) for held in _held(emit, target.value)):
+    if emit.is_dealt(array.size) or any(emit.is_dealt(held.size) for held in _held(emit, target.value)):
         _store_shared(emit, array, target, value)
         return
     mask = _mask(emit, array, target.indices)
@@ -257,7 +257,7 @@ def lower_augment(emit: Emitter, statement: nodes.Augment, after: Names) -> bool
             array = expression(emit, target.value)
             mask = _mask(emit, array, target.indices) if isinstance(array, Array) and array.storage else None
         if mask is not None:
-            if emit.dealt(array.size):
+            if emit.is_dealt(array.size):
                 raise Serial
             number = emit.fixed(number_of(emit, statement.value))
             _store_masked(emit, array, mask, lambda one: as_number(

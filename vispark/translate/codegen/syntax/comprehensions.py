@@ -107,7 +107,7 @@ def _sum_of_each(emit: Emitter, node: _Each, steps: ForRange, kinds: list[Scalar
     count = count_of(steps)
     if count is not None and start == literal(0) and not node.conditions and not isinstance(node.value, nodes.Each):
         here = replace(emit.frame, variables=dict(emit.frame.variables))
-        noted = emit.products.noted(functools.partial(_text_at, emit, node, steps, here, count), count, kind)
+        noted = emit.products.placeholder(functools.partial(_text_at, emit, node, steps, here, count), count, kind)
         if noted is not None:
             return noted
     total = emit.variable(kind, "sum", cast(start, kind))
@@ -143,7 +143,7 @@ def _sum_of_rows(emit: Emitter, node: _Each, steps: ForRange, kinds: list[Any], 
     element = whole.element if isinstance(whole, ArrayType) else whole
     kind = scalars.binary("+", Number(start.type, "x"), Number(element, "x")).type
     shape = broadcast(*(one.shape for one in (start, whole) if isinstance(one, Array | ArrayType)))
-    if emit.dealt(int(shape[0]) if shape else 1):
+    if emit.is_dealt(int(shape[0]) if shape else 1):
         raise Serial
     total = emit.materialised(Array(kind, shape, lambda *indices: cast(
         start.at(*stretched(start.shape, indices)) if isinstance(start, Array) else start, kind).text), "sum", True)
