@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import threading
+import time
 import traceback
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -13,8 +16,8 @@ from gpu_worker.protocol.errors import OutOfMemory, OutOfResources, VisparkError
 
 _MEMORY = "end other programs or use a machine, or a container's limit, with more memory"
 _SHARED = "give shared memory (/dev/shm, the container's memory) or the disk more room"
-#: How long a thread may take until it runs, in seconds.
-_START_SECONDS = 20.0
+#: How long a thread may take until it runs, in seconds; and how often it is looked whether it has ended before.
+_START_SECONDS, _LOOK_SECONDS = 20.0, 0.1
 #: What Python says where it cannot start a thread.
 _NO_THREAD = "can't start new thread"
 _THREADS = "raise the limit of processes (ulimit -u) or the container's pids limit"
@@ -102,11 +105,25 @@ def system_call(asked: str, otherwise: type[VisparkError] = OutOfResources) -> I
 
 
 class _Started(threading.Event):
-    """Event that a thread has started; waiting for it is bounded."""
+    """Event that a thread has started; waiting for it ends with the thread, and is bounded.
+
+    Attributes
+    ----------
+    main : weakref
+        What the thread calls, of which it has the only reference: a thread that the system has no memory for ends
+        before any code of Python runs in it, and nothing but the end of this reference tells.
+    """
+
+    main: weakref.ref[Callable[[], None]]
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait at most as long as a thread may take to start."""
-        return super().wait(_START_SECONDS if timeout is None else timeout)
+        if timeout is not None:
+            return super().wait(timeout)
+        end = time.monotonic() + _START_SECONDS
+        while not super().wait(_LOOK_SECONDS) and self.main() is not None and time.monotonic() < end:
+            pass
+        return self.is_set()
 
 
 class Thread(threading.Thread):
@@ -117,6 +134,13 @@ class Thread(threading.Thread):
     def __init__(self, target: Callable[..., None], args: Sequence[object] = (), *, name: str):
         super().__init__(target=target, args=args, name=name, daemon=True)
         self._started = _Started()
+
+    @property
+    def _bootstrap(self) -> Callable[[], None]:
+        """What the new thread calls, in place of the method of this name."""
+        main = functools.partial(threading.Thread._bootstrap, self)     # type: ignore[attr-defined]
+        self._started.main = weakref.ref(main)
+        return main
 
     def start(self) -> None:
         """Start the thread.

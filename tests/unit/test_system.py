@@ -9,8 +9,10 @@ import os
 import resource
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -174,6 +176,16 @@ def test_a_thread_that_cannot_be_started_is_out_of_resources(monkeypatch):
     monkeypatch.setattr(threading.Thread, "start", fails)
     with pytest.raises(OutOfResources, match=r"can't start new thread.*ulimit -u"):
         start_thread(print, name="test")
+
+
+def test_a_thread_that_ends_before_it_runs_is_seen_at_once(monkeypatch):
+    seen = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda told: seen.append(told.exc_type))
+    monkeypatch.setattr(threading.Thread, "_bootstrap", lambda thread: bytes(1 << 62))
+    began = time.monotonic()
+    with pytest.raises(OutOfMemory, match=r"a thread \(for a test\): the system refused it with ENOMEM"):
+        start_thread(print, name="for a test")
+    assert time.monotonic() - began < 5 and seen == [MemoryError]
 
 
 def test_a_refusal_is_told_as_such_and_a_defect_with_its_trace():
