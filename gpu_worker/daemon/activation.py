@@ -72,7 +72,7 @@ def passed_listener(path: Path, environment: MutableMapping[str, str] | None = N
 
 
 def notify(state: str, environment: MutableMapping[str, str] | None = None) -> bool:
-    """Tell the service manager a state of this process, and return whether there is one that took it.
+    """Send a state of this process to the service manager; return whether there is one that took it.
 
     Parameters
     ----------

@@ -67,7 +67,7 @@ def open_devices(kind: str, *, memory: int = 0, addresses: Sequence[str] = (), c
 
 
 def _opened(kind: DeviceKind, *, count: int, bounds: bool, **given: object) -> list[Device]:
-    """Open a kind's devices; what it has no capability for is not given to it, or refused."""
+    """Open a kind's devices with the arguments that its capabilities allow; refuse the others."""
     if bounds and not kind.checks_bounds:
         able = next((each.name for each in automatic() if each.checks_bounds), "")
         raise DeviceUnavailable(f"spark.vispark.check=bounds is for the {able} device: take spark.vispark.device={able}"

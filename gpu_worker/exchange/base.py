@@ -203,7 +203,7 @@ class JoinedWorld(ABC):
         """Close the connections; the thread has ended, and the stages are given back after this."""
 
     def _destroy(self) -> None:
-        """Give back what the stages needed."""
+        """Free the memory of all stages."""
 
     @abstractmethod
     def _stage(self, number: int, sends: tuple[MessageSpec, ...], receives: tuple[MessageSpec, ...]) -> Staged:

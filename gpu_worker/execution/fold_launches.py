@@ -218,7 +218,7 @@ class FoldLaunches:
 
 
 def _recycle(folder: Folder, partials: Sequence[Buffer], *, inside: bool) -> None:
-    """Let later work have the accumulators that were joined."""
+    """Give the memory of joined accumulators back, for later work of their stream."""
     for buffer in folder.buffers if inside else partials:
         folder.scratch.recycle(buffer, folder.stream)
     folder.buffers = [] if inside else [each for each in folder.buffers if each not in partials]

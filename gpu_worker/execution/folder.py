@@ -175,7 +175,7 @@ class Folder:
         return buffer
 
     def _give(self, buffer: Buffer) -> None:
-        """Let later work of the stream have memory of :meth:`take`."""
+        """Give back memory of :meth:`take`, for later work of the stream."""
         self.buffers.remove(buffer)
         self.scratch.recycle(buffer, self.stream)
 
@@ -189,8 +189,8 @@ class Folder:
 
 
 def chunk_of(fields: Sequence[Field], rows: int = 0) -> int:
-    """Return the number of rows of a block that are folded by themselves, before what they leave is: fewer where they
-    are wide, and more where there are many. Of a piece of a block ``rows`` are the block's.
+    """Return the number of rows that are folded to one accumulator before accumulators are joined: fewer of wide rows,
+    more of many rows. ``rows`` is the number of the whole block where the fields are of a piece of it.
     """
     widest = max([field_bytes(each) // max(each.shape[0], 1) for each in fields], default=0)
     return _chunk(rows or fields[0].shape[0], max(_LEAST_CHUNK, min(_MIN_CHUNK, _CHUNK_BYTES // max(widest, 1))))

@@ -153,7 +153,7 @@ class RadixSort(RowKernels):
         return sum(self._runs)
 
     def by_order(self, keys: Sequence[HeldArray], *, descending: bool) -> None:
-        """Make each row's word a number that is in the order of the keys, of which there is an array for each run.
+        """Set each row's word to a number in the order of the keys; there is an array of keys for each run of rows.
 
         Raises
         ------

@@ -333,7 +333,7 @@ class Recording:
                 buffer_set.give()
 
     def _replayed(self, arguments: SlotValues, place: Place) -> ReplayedPass | None:
-        """Enqueue the recorded work; return what comes of it, or None if the plan has to run anew."""
+        """Enqueue the recorded work; return the pass that is under way then, or None if the plan has to run anew."""
         try:
             self._enqueue(arguments)
         except WorldLost:

@@ -199,7 +199,7 @@ def works_in(runs: Runs) -> int:
 
 
 def _runs(bounds: Iterable[tuple[int, int]]) -> Runs:
-    """Return ascending runs, of which those that touch are one, and empty ones none."""
+    """Merge ascending runs that touch, and leave out empty ones."""
     runs: Runs = []
     for first, behind in bounds:
         if runs and runs[-1][1] == first:

@@ -164,7 +164,7 @@ class StreamConnection(Connection):
 
 
 def keep_alive(sock: socket.socket) -> None:
-    """Let a connection notice that its peer's machine is gone; small messages go at once."""
+    """Configure a socket to notice that its peer's machine is gone, and to send small messages at once."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for option, value in _KEEPALIVE.items():

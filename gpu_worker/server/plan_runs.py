@@ -158,8 +158,8 @@ class PlanRuns:
             array.host is not None for value in self._names.held(request.vrdds[plan.source]) for array in value.arrays))
 
     def _wave_size(self, request: Run, plan: DecodedPlan) -> WaveSize | None:
-        """Return the size of the waves that a plan is to run in, as what it has to copy in takes more than half of the
-        memory that is free; None where it fits.
+        """Return the size of the waves for a plan that has to copy in more than half of the free memory; None where all
+        fits.
         """
         if not self._may_stream(request, plan) or not 0 <= plan.source < len(request.vrdds):
             return None

@@ -72,7 +72,7 @@ _caller = _OfThread()
 
 @contextmanager
 def serving(connection: socket.socket) -> Iterator[None]:
-    """Let this thread work for the client of a connection during the block."""
+    """Mark this thread as working for the client of a connection during the block."""
     # This process shuts its own side down when it ends, while it still answers: of a Unix socket that can be told from
     # a client that is gone. Over TCP it cannot.
     mirror = _Mirror(connection.fileno(), 0 if connection.family == socket.AF_UNIX else select.POLLRDHUP)

@@ -177,7 +177,7 @@ def _package(name: str, purpose: str, extra: str) -> Finding:
 
 
 def _extras() -> Finding:
-    """Look for what else one may install, on one line: few need all of it."""
+    """List the optional extras that are not installed, on one line."""
     missing = [extra for extra, name in _EXTRAS.items() if _version(name) is None]
     there = [f"{name} {_version(name)}" for extra, name in _EXTRAS.items() if extra not in missing]
     if not missing:

@@ -104,8 +104,8 @@ def test_gpus_of_executors_that_ended_are_given_back(sc, gpu_cluster, tmp_path):
 
 DYNAMIC = {"spark.dynamicAllocation.enabled": True, "spark.dynamicAllocation.minExecutors": 0,
            "spark.dynamicAllocation.initialExecutors": 2, "spark.dynamicAllocation.maxExecutors": 2,
-           "spark.dynamicAllocation.executorIdleTimeout": "2s", "spark.dynamicAllocation.shuffleTracking.enabled": True,
-           "spark.dynamicAllocation.cachedExecutorIdleTimeout": "15s", "spark.cores.max": 4,
+           "spark.dynamicAllocation.executorIdleTimeout": "1s", "spark.dynamicAllocation.shuffleTracking.enabled": True,
+           "spark.dynamicAllocation.cachedExecutorIdleTimeout": "8s", "spark.cores.max": 4,
            "spark.vispark.lease": LEASE}
 
 
@@ -115,7 +115,7 @@ def test_executors_and_gpus_go_with_what_they_hold(sc, gpu_cluster, tmp_path):
         points = blocks(other, tmp_path).cache("GPU")
         assert _total(points) == TOTAL
         check_dealt(other, gpu_cluster, tmp_path)
-        assert not eventually(lambda: len(_executors(other)) == 0, 5.0)     # the data keeps them for a while
+        assert not eventually(lambda: len(_executors(other)) == 0, 3.0)     # the data keeps them for a while
         _check_gone(other, gpu_cluster)
         assert _total(points) == TOTAL      # made again, with executors that come again
         points.unpersist()

@@ -42,7 +42,7 @@ def test_plans_that_are_used_stay_while_others_come(monkeypatch: pytest.MonkeyPa
         made.append(shape)
         return driver_plans.DistributedExecutable((), None, "", ())
 
-    monkeypatch.setattr(driver_plans.PlanCache, "_made", make)
+    monkeypatch.setattr(driver_plans.PlanCache, "_lower", make)
     plans = driver_plans.PlanCache()
 
     def ready(shape: str) -> None:

@@ -151,7 +151,7 @@ def test_stencils_of_a_step_are_one_pass_that_reads_as_far_as_all_of_them():
     spec = record_loop([(drift, ()), (push, ()), smooth_v, push], (), 40, 1e-3, 1, True)
     step, = [step for step in lowered(FIELDS, ops.Iterate(spec)).steps if isinstance(step, IterateStep)]
     phase, = step.phases
-    assert (phase.label, step.runs_together, step.stride) == ("vmap drift, push, smooth_v, push", (), 1)
+    assert (phase.label, step.together, step.stride) == ("vmap drift, push, smooth_v, push", (), 1)
     assert [(halo.field, halo.below, halo.above) for halo in phase.halos] == [
         ("u", (0, 1), (1, 1)), ("v", (0, 1), (2, 0))]
 
@@ -169,11 +169,11 @@ def test_steps_are_joined_where_nothing_is_asked_between(halo, boundary, asked, 
     spec = record_loop(heat, (0.1,), 10, asked.get("until"), asked.get("every", 1), asked.get("check", 0))
     work = lowered(Grid((30, 30, 30), (1, 1, 2), halo, boundary, {"u": "f4"}), ops.Iterate(spec))
     step, = [step for step in work.steps if isinstance(step, IterateStep)]
-    assert step.stride == stride and len(step.phases) == 1 and len(step.runs_together) == (stride > 1)
+    assert step.stride == stride and len(step.phases) == 1 and len(step.together) == (stride > 1)
     if stride > 1:
-        runs_together, = step.runs_together
-        assert runs_together.halos[0].below == runs_together.halos[0].above == (stride,) * 3
-        assert work.stencils[runs_together.launch].arguments == work.stencils[step.phases[0].launch].arguments
+        together, = step.together
+        assert together.halos[0].below == together.halos[0].above == (stride,) * 3
+        assert work.stencils[together.launch].arguments == work.stencils[step.phases[0].launch].arguments
 
 
 @pytest.mark.parametrize(("steps", "check", "left"), [
@@ -218,11 +218,11 @@ def fill(u, v, k):
     ([(slope, ()), (fill, (0.1,))], {"u": "f8", "v": "f8"}, 1, 0, ""),
     ([(slope, ()), (fill, (0.1,))] * 2, {"u": "f8", "v": "f8"}, 2, 0, ""),
     ([(fill, (0.1,))], {"u": "f8", "v": "f4"}, 1, 0, "not of one type of 4 or 8 bytes")])
-def test_stencils_of_three_axes_are_joined_two_fields_at_a_time(phases, fields, passes, runs_together, reason):
+def test_stencils_of_three_axes_are_joined_two_fields_at_a_time(phases, fields, passes, together, reason):
     spec = record_loop(phases, (), 9, None, 1, 0)
     work = lowered(Grid((9, 9, 20), (1, 1, 2), 1, "mirrored", fields), ops.Iterate(spec))
     step, = [step for step in work.steps if isinstance(step, IterateStep)]
-    assert (len(step.phases), len(step.runs_together)) == (passes, runs_together)
+    assert (len(step.phases), len(step.together)) == (passes, together)
     given = [np.frombuffer(spec.value(work.slots.origins()[argument.slot]).data, "f8")[0] for phase in step.phases
              for argument in work.stencils[phase.launch].arguments]
     assert given == [0.1] * sum(function is fill for function, _ in phases)

@@ -617,7 +617,7 @@ class FakeWorkers:
 
 
 @defects
-@pytest.mark.parametrize("where", ["_run", "_pause", "_swept", "release", "known", "take"])
+@pytest.mark.parametrize("where", ["_run", "_pause", "_places_to_keep", "release", "known", "take"])
 def test_the_collector_goes_on_after_a_defect(monkeypatch, caplog, where, defect):
     monkeypatch.setattr(garbage_collector, "_AGAIN", 0.001)
     released, workers = Released(), FakeWorkers()

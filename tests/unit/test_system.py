@@ -179,13 +179,13 @@ def test_a_thread_that_cannot_be_started_is_out_of_resources(monkeypatch):
 
 
 def test_a_thread_that_ends_before_it_runs_is_seen_at_once(monkeypatch):
-    seen = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda told: seen.append(told.exc_type))
+    kinds: list[type] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda error: kinds.append(error.exc_type))
     monkeypatch.setattr(threading.Thread, "_bootstrap", lambda thread: bytes(1 << 62))
     began = time.monotonic()
     with pytest.raises(OutOfMemory, match=r"a thread \(for a test\): the system refused it with ENOMEM"):
         start_thread(print, name="for a test")
-    assert time.monotonic() - began < 5 and seen == [MemoryError]
+    assert time.monotonic() - began < 5 and kinds == [MemoryError]
 
 
 def test_a_refusal_is_told_as_such_and_a_defect_with_its_trace():

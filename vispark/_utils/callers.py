@@ -47,7 +47,7 @@ def user_call(frame: FrameType | None = None) -> str:
 
 
 def _name(frame: FrameType) -> str:
-    """Return the name of a frame's function, or of the one that it is around, where a decorator made it."""
+    """Return the name of a frame's function; of a decorator's ``called`` the name of the decorated function."""
     name = frame.f_code.co_name
     around = (frame.f_locals.get(each) for each in ("function", "method", "reader")) if name == "called" else ()
     return next((each.__name__ for each in around if each is not None), name)

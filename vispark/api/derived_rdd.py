@@ -84,7 +84,9 @@ class _Answers(Iterator[Any]):
 
 
 def _answers_briefly(cls: _Class) -> _Class:
-    """Make the errors of the actions brief that a class has from PySpark's RDD, and those of what it has from ours."""
+    """Shorten the tracebacks of a class's actions: those that PySpark's RDD defines, and those inherited from classes
+    of ours.
+    """
     for base in cls.__mro__:
         for name, method in vars(base).items() if issubclass(base, RDD) else ():
             if isinstance(method, FunctionType) and not name.startswith("_") and name not in vars(cls) \

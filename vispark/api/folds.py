@@ -81,7 +81,9 @@ def reduce_in_any_order(vrdd: RecordedRDD, f: Callable[[Any, Any], Any]) -> Any:
 
 
 def _reduced(vrdd: RecordedRDD, f: Callable[[Any, Any], Any], double: bool) -> tuple[Any, FoldSpec | str]:
-    """Return the fold of all records, and by what it was folded in any order; ``""`` where it was in theirs."""
+    """Return the fold of all records, and the operator by which workers folded them in any order; ``""`` in its place
+    if they were folded in the records' order.
+    """
     def spark() -> Any:
         return widened(vrdd._spark("reduce", DoublePrecisionFold(f))) if double else vrdd._spark("reduce", f)
 

@@ -134,7 +134,7 @@ class KeyedExchange:
                 source.uncache()
 
     def _refused(self, source: RecordedRDD, error: KeysRefused) -> None:
-        """Tell of an exchange that is Spark's."""
+        """Log and report the reason for which Spark makes an exchange."""
         log.info("%s is Spark's shuffle: %s", self._requested.name, error.message)
         report_fallback(source.ctx, self._requested.name.partition(" ")[0], f"VRDD {self._name}", error.message,
                         "is Spark's shuffle, over the records in Python")
@@ -490,7 +490,7 @@ def not_whole(layout: RecordLayout) -> str:
 # -- groups and joins -------------------------------------------------------------------------------------------------
 
 def sorted_pairs(source: RecordedRDD, action: str, partitions: int) -> Any:
-    """Return the VRDD of pairs in the partitions of their keys, sorted by these; None where that is Spark's."""
+    """Return the VRDD of pairs in the partitions of their keys, sorted by key; None where Spark is to shuffle."""
     pairs = pairs_of(source, action, not_pairs)
     if pairs is None:
         return None
@@ -570,7 +570,7 @@ class CogroupedRDD(DriverRDD):
 
 
 def both_sides(left: RecordedRDD, right: RDD[Any], action: str, partitions: int) -> tuple[Any, Any] | None:
-    """Return two VRDDs of pairs in the partitions of their keys, sorted by these; None where that is Spark's."""
+    """Return two VRDDs of pairs in the partitions of their keys, sorted by key; None where Spark is to shuffle."""
     if not isinstance(right, RecordedRDD) or not right._is_held():
         left._folds[action] = "the other RDD is not cached on the device"
         return None

@@ -232,7 +232,9 @@ class KeyedTable(DriverRDD, Referable):
         return sum(content.nbytes for content in residency.contents.values()) if residency is not None else 0
 
     def _cut(self) -> None:
-        """Let the table be made of its content in the driver, after a loss, and no more of other tables."""
+        """Cut the table's lineage: after a loss it is made of its content, which the driver keeps, and not of other
+        tables.
+        """
         pairs, (layout, arrays) = self._held, self._arrays()
         shuffle = SparkShuffle(pairs, functools.partial(_given, pairs.ctx, layout, arrays), 1)
         shuffle.source = None

@@ -66,8 +66,8 @@ class LineageWalk(RDD[Any]):
         return False
 
     def _keep_attached(self) -> None:
-        """Let workers keep the nearest cached result without a reference to it, if it comes from a publication: a
-        DataFrame has none, and there is no lineage to compute it from.
+        """Keep the nearest cached result in the workers without a reference to it, if it comes from a publication: a
+        DataFrame holds none, and there is no lineage to compute it from.
         """
         *_, first = self._backwards()
         vrdd: LineageWalk | None = self if first.publication is not None else None

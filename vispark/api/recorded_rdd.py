@@ -491,7 +491,7 @@ class RecordedRDD(LineageWalk):
         return saved
 
     def _save_checkpoint(self) -> None:
-        """Let Spark save the records if a checkpoint was requested, and start the lineage from the checkpoint."""
+        """Save the records by Spark if a checkpoint was requested, and start the lineage from the checkpoint."""
         saved = self._checkpoint
         if saved is None or self._origin is saved:
             return

@@ -248,7 +248,9 @@ def _difference_to_map(spec: MapSpec, layout: RecordLayout, signature: Signature
 
 
 def _means_pair(spec: MapSpec, layout: RecordLayout, signature: Signature) -> bool:
-    """Return whether a function of a pair's value is one of the pair too, and not the one that returns it."""
+    """Return whether a function of a pair's value would also work on the whole pair; a function that returns its
+    argument as it is does not count.
+    """
     definition = spec.function.definition
     match definition.body:
         case (nodes.Return(nodes.Local(name)),) if name == definition.parameters[0].name:

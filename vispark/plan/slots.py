@@ -58,8 +58,8 @@ class BoundArguments:
     values: tuple[ArrayValue, ...]
 
     def at(self, home: Hashable) -> BoundArguments:
-        """Return the values for the worker at an address and of an epoch: what it holds by reference, and what it is to
-        hold from then on by value too.
+        """Return the values for the worker at an address and of an epoch: references to the tables that it holds, and
+        the content of those that it lacks.
         """
         if not any(isinstance(value.data, TableReference) for value in self.values):
             return self

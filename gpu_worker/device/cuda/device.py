@@ -392,7 +392,7 @@ class CudaDevice(Device):
         return bindings.CUcontext(self._context.handle)
 
     def _reach(self, other: CudaDevice) -> None:
-        """Let this device read and write another's memory directly, where the machine can; once."""
+        """Enable this device's direct access to another's memory, where the machine can; once."""
         if other is self or other.ordinal in self._peers:
             return
         self._peers.add(other.ordinal)

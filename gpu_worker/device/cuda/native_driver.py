@@ -49,7 +49,7 @@ event_flags = Names("CUevent_flags", "CU_EVENT_")
 
 
 def init() -> None:
-    """Make the driver ready; one that is not installed is an error, as one that finds no GPU is."""
+    """Initialise the driver; raise where it is not installed or finds no GPU."""
     try:
         check(bindings.cuInit(0))
     except RuntimeError as error:
@@ -129,7 +129,7 @@ class PrimaryContext:
         check(bindings.cuCtxPushCurrent(self._raw))
 
     def make_current(self) -> None:
-        """Make it the calling thread's, in place of the one that is, and leave it there."""
+        """Make the context the calling thread's current one, and leave it so."""
         check(bindings.cuCtxSetCurrent(self._raw))
 
     def detach(self) -> None:

@@ -31,7 +31,7 @@ class MemoryPool:
         self._lock = threading.RLock()
 
     def let(self, access: Any) -> None:
-        """Let another device read and write the pool's memory: ``access`` is a CUmemAccessDesc."""
+        """Grant another device access to the pool's memory: ``access`` is a CUmemAccessDesc."""
         check(bindings.cuMemPoolSetAccess(self._handle, [access], 1))
 
     def trim(self) -> None:

@@ -65,7 +65,7 @@ def mapped(device: Any, descriptor: int, nbytes: int) -> MappedAllocation:
 
 
 def protect(buffer: MappedAllocation) -> None:
-    """Let this process's kernels read a buffer only."""
+    """Make a buffer read-only for this process's kernels."""
     check(bindings.cuCtxSynchronize())
     _allow(buffer.device, buffer.address, buffer.size, is_writable=False)
 

@@ -64,7 +64,7 @@ def mapped(device: Device, descriptor: int, nbytes: int) -> MappedMemfd:
 
 
 def protect(buffer: MappedMemfd) -> None:
-    """Let this process read a buffer's memory only."""
+    """Make a buffer's memory read-only for this process."""
     with system_call("the protection of shared memory"):
         if _libc.mprotect(buffer.address, buffer.nbytes, mmap.PROT_READ):
             number = ctypes.get_errno()

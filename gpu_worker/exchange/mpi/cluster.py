@@ -297,7 +297,7 @@ def _read(path: Path) -> bytes:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a prted, at once if it does not do so itself, as one that is stopped."""
+    """Terminate a prted; kill it where it does not end in time, as a stopped one."""
     process.terminate()
     try:
         process.wait(_GRACE_SECONDS)

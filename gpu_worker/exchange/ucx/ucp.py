@@ -370,7 +370,7 @@ class UcxWorker:
         return RegisteredMemory(self, address, nbytes, MEMORY[kind])
 
     def progress(self) -> bool:
-        """Let messages go on; return whether something happened."""
+        """Progress the worker's messages; return whether anything happened."""
         return bool(_library().ucp_worker_progress(self.handle))
 
     def receive(self, memory: RegisteredMemory, tag: int) -> Request:

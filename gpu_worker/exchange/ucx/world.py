@@ -128,7 +128,7 @@ class UcxWorld(JoinedWorld):
         self._peers.begin_listening()
 
     def _beat(self) -> None:
-        """Let messages go on while the world's thread does not."""
+        """Progress messages while the world's own thread is not running."""
         while not self._over.wait(_BEAT_SECONDS):
             if self._lock.acquire(blocking=False):
                 try:
@@ -148,7 +148,7 @@ class UcxWorld(JoinedWorld):
             return self._gathered(data, self._check)
 
     def _gathered(self, data: bytes, check: Callable[[], None]) -> tuple[bytes, ...]:
-        """Tell all ranks the data, and return that of all."""
+        """Send the data to all ranks, and return the data of all in their order."""
         by_rank: dict[int, bytes] = {self.rank: data}
         sends = [endpoint.send_bytes(data, tag(self.key, self.rank, SAID))
                  for endpoint in self._peers.endpoints.values()]
@@ -225,7 +225,7 @@ class UcxWorld(JoinedWorld):
                 time.sleep(_NAP_SECONDS)
 
     def _check(self) -> None:
-        """Raise WorldLost where what is waited for will not come."""
+        """Raise WorldLost if a rank is lost or interrupted, so that the awaited message will not come."""
         if self._over.is_set():
             raise WorldLost(f"the world of {self._peers.names} is over, as a worker of it is lost")
         self._peers.check()

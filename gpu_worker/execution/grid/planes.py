@@ -217,7 +217,7 @@ class GridByPlanes:
         return tuple(steps * sum(max([0, *[each[axis] for each in several]]) for several in widths) for axis in AXES)
 
     def _periodic(self, phases: Sequence[Phase]) -> tuple[bool, ...]:
-        """Return of each axis whether a field goes on at its other end."""
+        """Return for each axis whether a field is periodic along it."""
         sides = [halo.sides[::2] for phase in phases for halo in phase.halos]
         return (False,) * self._axis + tuple(any(each[axis].rule == PERIODIC for each in sides)
                                              for axis in range(self._axes))
@@ -360,7 +360,7 @@ class GridByPlanes:
     # -- what comes out -----------------------------------------------------------------------------------------------
 
     def _reserved(self, after: Mapping[str, Cells], values: Sequence[Partition]) -> list[Partition]:
-        """Return the partitions with memory below the device for what comes out of all planes."""
+        """Return the partitions with memory below the device, into which the results of all planes are copied."""
         reserved, tiers, place = [], self._context.names.tiers, self._context.place_below
         for value in values:
             blocks = []

@@ -75,11 +75,12 @@ class NodeKeys:
         return self.looked_at(own, refused)
 
     def partitions(self, own: int) -> int:
-        """Return the number of partitions with records that all nodes have, of which this one has ``own``."""
+        """Return the number of partitions with records on all nodes together; this one has ``own``."""
         return sum(int.from_bytes(each) for each in self._world.gather(own.to_bytes(8)))
 
     def looked_at(self, own: Sequence[np.ndarray], refused: str) -> np.ndarray:
-        """Return the words of all nodes in their order, of which this one gives its own, or says why it cannot.
+        """Gather the words of keys that each node drew, or the reason for which it cannot, and return all in their
+        order.
 
         Raises
         ------
@@ -114,7 +115,7 @@ class NodeKeys:
         return self.planned(share), exchanges
 
     def planned(self, share: NodeShare) -> NodePlan:
-        """Return the plan that all nodes make of the shares of all, of which this one gives its own.
+        """Exchange the nodes' shares, and return the plan that each makes of all of them.
 
         Raises
         ------
@@ -174,8 +175,8 @@ class NodeKeys:
 
     def all_have(self, memory: Callable[[], tuple[list[Partition], dict[int, _Content], dict[int, _Content]]]
                  ) -> tuple[list[Partition], dict[int, _Content], dict[int, _Content]]:
-        """Return the memory that a function allocates, once all nodes have theirs: new partitions, and what goes to
-        other nodes and comes from them.
+        """Allocate the new partitions and the buffers for messages by a function, and return them once all nodes have
+        theirs; raise OutOfMemory on all if one fails.
 
         Raises
         ------
@@ -195,7 +196,7 @@ class NodeKeys:
         return allocated
 
     def _unpack(self, plan: NodePlan, peer: int, buffer: Buffer, made: Sequence[Partition]) -> None:
-        """Enqueue the copies of what came from another node to where it belongs."""
+        """Enqueue the copies of another node's rows from the message to the new partitions."""
         places, _ = plan.packed(peer, self._world.rank)
         counts = plan.counts(peer)
         for at, partition in enumerate(made):

@@ -94,7 +94,7 @@ class HostMessages:
         self._sends, self._receives = {}, {}
 
     def _unpack(self, peer: int, content: np.ndarray, made: Sequence[Partition]) -> None:
-        """Copy what came from another node to where it belongs."""
+        """Copy another node's rows from the message to the new partitions."""
         offsets, counts = self.plan.packed(peer, self._world.rank)[0], self.plan.counts(peer)
         for at, partition in enumerate(made):
             for place in range(len(counts)):

@@ -114,7 +114,7 @@ class Loads:
                 worker.retain(residency.cached.number, sorted(here), only=False)
 
     def _release_copies(self, targets: Sequence[Residency], coming: Sequence[int] = ()) -> None:
-        """Let workers release copies of partitions, except those that are known to be there or that are coming."""
+        """Have workers release copies of partitions, except those that are known to be there or on their way."""
         for residency in targets:
             # Workers were told nothing yet of what has never been anywhere.
             for worker in self._workers.known() if residency.contents else ():

@@ -52,7 +52,7 @@ class Sharing(Protocol):
 
 def publish(session: Sharing, residency: Residency, details: PublicationDetails, place: str, partitions: int, *,
             replaces: bool) -> None:
-    """Let the workers publish what they hold of a VRDD, all of which is there.
+    """Have the workers publish a VRDD, all partitions of which they hold.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def _named(session: Sharing, name: str) -> dict[WorkerAddress, NamedPart]:
 
 
 def _take_back(session: Sharing, name: str, parts: Sequence[NamedPart]) -> None:
-    """Take parts of an earlier publication back that lie where the one that replaced it has none."""
+    """Withdraw the parts of a replaced publication from nodes on which the new one has none."""
     far = [part for part in parts if part.executor]
     for part in parts:
         if not part.executor:

@@ -84,7 +84,7 @@ class Residency:
         self._release.atexit = False
 
     def keep(self) -> None:
-        """Let the workers keep the content when the last reference goes, to the end of the application."""
+        """Keep the content in the workers to the end of the application, also when the last reference to it goes."""
         self._release.detach()
 
     def bind(self, home: WorkerAddress, epoch: int, contents: Mapping[int, PartitionSchema]) -> None:
@@ -163,7 +163,7 @@ class Residency:
         self.cached = replace(self.cached, name=name)
 
     def close(self) -> None:
-        """Let the workers forget the content now."""
+        """Have the workers forget the content now."""
         self._release()
 
 

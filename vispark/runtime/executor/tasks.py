@@ -199,7 +199,7 @@ class Receive:
         return self._from_records(chain, partition, records)
 
     def from_worker(self, partition: int, _: Iterable[Any]) -> Iterator[Any]:
-        """Receive the content where a worker has what it is computed from, and nothing where none has."""
+        """Receive the content if a worker holds something to compute it from; else nothing."""
         return self._from_held(partition) or iter(())
 
     def _from_held(self, partition: int) -> Iterator[Any] | None:

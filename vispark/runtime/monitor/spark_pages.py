@@ -34,7 +34,7 @@ def lead(context: SparkContext, address: str) -> str:
 
 
 def end(context: SparkContext) -> None:
-    """Let no path lead on any more; a context that has stopped has no pages."""
+    """Remove the path from Spark's pages; a context that has stopped has none."""
     try:
         if context._jsc is not None and not context._jsc.sc().ui().isEmpty():
             context._jsc.sc().ui().get().detachHandler(_PATH)

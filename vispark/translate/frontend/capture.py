@@ -126,8 +126,7 @@ def _held(dtype: np.dtype, what: str) -> np.dtype:
 
 
 def is_taken_apart(value: list[Any]) -> bool:
-    """Return whether a list can be taken item by item, each as what it is: not too many numbers and arrays, in tuples
-    and lists or not.
+    """Return whether a list can be read item by item: a nesting of tuples and lists with few enough numbers and arrays.
 
     Examples
     --------

@@ -517,7 +517,7 @@ class _Reader:
         return _Outside(value, name, found, at=at)
 
     def _items(self, value: Any, name: str, at: form.At, found: int) -> tuple[Expression, ...]:
-        """Return the items of a tuple or a list from around the function, each as what it is."""
+        """Return the items of a captured tuple or list, each read as an expression of its own."""
         self.pool.recipe.expect_items(found, value)
         return tuple(self.static(item, f"{name}[{i}]", at, self.pool.recipe.follow(found, recipe.item, i))
                      for i, item in enumerate(value))

@@ -16,7 +16,7 @@ class NotConstant(Refusal):
 
 
 def is_of_a_turn(error: BaseException) -> bool:
-    """Return whether an error comes of what might be known if the turns of a loop were written out."""
+    """Return whether an error may vanish if the turns of a loop are written out, as more numbers are constants then."""
     one: BaseException | None = error
     while one is not None and not isinstance(one, NotConstant):
         one = one.__cause__

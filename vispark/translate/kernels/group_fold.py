@@ -93,7 +93,7 @@ class _Sum:
 
 
 def _sums(outers: Sequence[OuterSum]) -> tuple[_Sum, ...]:
-    """Return sums of outer products with that factor to the right that is computed, the narrower of two."""
+    """Return the sums of outer products with the computed factor to the right; of two computed ones the narrower."""
     sums = []
     for outer in outers:
         left, right = outer.pairs[0]
@@ -186,7 +186,7 @@ class GroupFold(MatrixFold):
         return _sums(self._quads.outers)
 
     def _tiled(self, text: IndentedText) -> None:
-        """Write the work by groups, and what goes by tiles: works that fail, and all where there are no groups."""
+        """Write the work by groups, and by tiles for the works that groups fail to fold and for GPUs without groups."""
         text.add("#if VISPARK_ONE_PASS", "{")
         self._by_groups(text)
         text.add("}", "#endif")

@@ -44,7 +44,7 @@ def is_matrix_fold(source: str) -> bool:
 
 
 def waves_of(accumulated: tuple[Accumulated, ...]) -> float:
-    """Return the works for each multiprocessor, fewer where what they leave is large."""
+    """Return the number of works for each multiprocessor; fewer than one where a work's accumulators are large."""
     nbytes = sum(one.width * one.itemsize for one in accumulated)
     return min(1.0, _PARTIAL_BYTES / nbytes / _MULTIPROCESSORS)
 
@@ -144,8 +144,9 @@ def _registers(warps: int) -> int:
 
 
 def _turn_cost(matrices: list[Summed], share: Share) -> tuple[float, int, int]:
-    """Return about how long a scheduler takes for a step of 8 rows, by what it issues or by its tensor core's products;
-    then how many warps take turns at a tile, and how few warps there are.
+    """Estimate the cost of a share, to be compared: a scheduler's cycles for a step of 8 rows, by issued instructions
+    or by the tensor core's products; then the warps that take turns at a tile; then the warps, negative, as more are
+    better.
     """
     tiles = sum(tiles_of(outer, share.eights) for outer, _ in matrices)
     groups = share.warps // tiles

@@ -264,7 +264,7 @@ class RowKernel:
         return {folded.port.local: folded.port.local for folded in self.folded}
 
     def _take(self, text: IndentedText, lanes: int, item: str = "") -> None:
-        """Fold what the row function gave."""
+        """Fold the results of the row function into the accumulators."""
         for folded in self.folded:
             port = folded.port
             for one in folded.accumulated:

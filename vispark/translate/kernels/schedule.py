@@ -340,7 +340,9 @@ def _best(tables: Sequence[Table], function: RowFunction) -> Table:
 
 def _direct(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated], shared_limit: int,
             blocks: Sequence[int] = (128, 64, WARP)) -> Table:
-    """Return rows stay where they are; of the accumulators of a block of one warp none are joined in shared memory."""
+    """Return the schedule that reads rows in place. Blocks of several warps join their accumulators in shared memory, a
+    block of one warp needs none.
+    """
     for block in blocks:
         joined = joined_bytes(block, accumulated) if block > WARP else 0
         shared = max(block // lanes * function.scratch, joined)

@@ -241,7 +241,7 @@ class _Frame(RowKernel):
 
     @property
     def _given(self) -> list[tuple[str, KernelParameter]]:
-        """The other parameters, but for centres and label, with the numbers that they have without the label."""
+        """The parameters but for centres and label, numbered as in the chain that the user wrote."""
         captured = []
         for declared, parameter in self.function.given:
             one = _without_label(parameter)
@@ -404,7 +404,9 @@ class _Frame(RowKernel):
 
 
 def _without_label(parameter: KernelParameter) -> KernelParameter | None:
-    """Return a parameter of the rest as the chain that the user wrote has it; None for the label."""
+    """Return a parameter of the rest with its number in the chain that the user wrote; None for the label, which that
+    chain does not have.
+    """
     if parameter.kind != "argument":
         return parameter
     return replace(parameter, number=parameter.number - 1) if parameter.number else None

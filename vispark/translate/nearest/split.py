@@ -430,7 +430,9 @@ class _SplitRun(SymbolicRun):
         return replace(part, **changed)
 
     def _given(self, value: object, node: form.Expression) -> form.Expression | None:
-        """Return an expression that replaces one with the label as its value, alone or in a tuple; None for others."""
+        """Return the expression that stands for a node in the rest: the label, or a tuple with the label among its
+        items; None for a node without the label.
+        """
         if isinstance(value, Nearest):
             return self._label(value)
         if isinstance(value, tuple) and not isinstance(node, form.TupleOf) and _has_label(value):

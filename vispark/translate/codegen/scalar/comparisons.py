@@ -14,7 +14,7 @@ from vispark.translate.language.library import FUNCTION_OF, ORDER, UFUNC_OF
 
 
 def compare_python(symbol: str, a: Number, b: Number) -> Number:
-    """Compare Python's numbers, of which one at least is not known."""
+    """Compare two Python numbers, at least one of which is known only when the kernel runs."""
     if a.type.kind == "c" or b.type.kind == "c":
         if symbol not in ("==", "!="):
             raise Refusal(f"Python has no {symbol} of complex numbers; compare abs(), .real or .imag")

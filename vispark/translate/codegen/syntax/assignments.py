@@ -229,7 +229,9 @@ def _mask(emit: Emitter, array: Array, indices: tuple[nodes.Expression, ...]) ->
 
 
 def _store_masked(emit: Emitter, array: Array, mask: Array, value: Callable[[Number], Number]) -> None:
-    """Assign to the items that a mask selects what becomes of each."""
+    """Assign to the array's items that a mask selects; the value is computed for each item and stored where the mask
+    holds.
+    """
     with emit.over(array.shape) as indices:
         one = array.at(*indices)
         emit.line(f"if ({mask.element(*indices)}) {one.text} = {cast(value(one), array.type).text};")

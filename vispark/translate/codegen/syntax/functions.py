@@ -161,7 +161,7 @@ def _give(emit: Emitter, value: Value) -> None:
 
 
 def _check_result(kind: Type) -> None:
-    """Check the type of what becomes a record, which is a number, an array, or a tuple or a dict of these.
+    """Check the type of a function's result: a number, an array, or a tuple or a dict of these.
 
     Raises
     ------
