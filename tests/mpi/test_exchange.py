@@ -167,7 +167,7 @@ class Exchanges:
                       for key in keys]
         slots = SlotTable()
         widths = slots.slot(ArrayValue.of(np.array((0,) * (3 - len(case.halo)) + case.halo, "i4"), "widths"))
-        halos = Ghosts(grid.description, slots).everything(signatures[0])
+        halos = Ghosts(grid.description, slots).all_fields(signatures[0])
         launch = StencilLaunch(0, f"seen{FIELDS.index(case.dtypes)}", tuple(fields), (Field("seen", "<u8", ()),),
                                (ArrayArgument(widths),), case.halo, case.halo, (32, 1, 1), (32, 1, 1), 0, False)
         constants, _ = BoundArguments(slots.origins()).constants(0)

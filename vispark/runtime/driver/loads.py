@@ -107,7 +107,7 @@ class Loads:
         for token in loaded:
             worker = self._workers.at(token.home)
             worker.learn(token.epoch, token.shared_limit)
-            worker.reached(token.reach)
+            worker.set_reach(token.reach)
         for residency in targets:
             for worker in self._workers.known():
                 here = [partition for partition, (home, _) in list(residency.places.items()) if home == worker.home]
