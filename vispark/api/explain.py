@@ -402,6 +402,6 @@ def _transport_lines(session: Session, chain: LogicalPlan) -> Iterator[str]:
         way = f"relayed: one request and one reply for each worker, a Spark task for {which}"
     yield way + (f"; workers: {ways}" if ways else "")
     yield from (worker.refusal for worker in workers if worker.refusal)
-    if len(workers) > 1 and ops.together(chain, None):
+    if len(workers) > 1 and ops.runs_together(chain, None):
         yield f"cells to other nodes: by {session.options.exchange}; gpu-worker status, on one of them, says over what"
     yield f"plans: {session.plans.made} worked out so far; a repeated one is sent as it is, with its values"
