@@ -130,6 +130,28 @@ def test_order_counts_where_the_reference_keeps_it(again, verdict):
     assert found.verdict == verdict
 
 
+RANKED = [(3, 0.5), (1, 1.5), (2, 2.5)]
+
+
+@pytest.mark.parametrize(("is_sorted", "again", "verdict"), [
+    (True, None, DIFFERS), (True, RANKED, DIFFERS), (False, RANKED, EQUAL), (False, None, EQUAL),
+    (True, [RANKED[1], RANKED[0], RANKED[2]], EQUAL)])
+def test_pairs_that_are_sorted_are_not_compared_by_key(is_sorted, again, verdict):
+    one = StatementResults(("", "ranked"), 3, (RANKED,), is_sorted=is_sorted)
+    other = StatementResults(("", "ranked"), 3, (RANKED[::-1],))
+    found = validated([one], [_results(again, name="ranked")] if again else [], [other], Tolerance())
+    assert found.verdict == verdict
+    assert ("its records in another order" in found.as_text()) == (not is_sorted)
+
+
+@pytest.mark.parametrize(("source", "is_sorted"), [
+    ("a = rdd.sortBy(f).collect()", True), ("r = rdd.map(f).sortByKey()\na = r.take(3)", True),
+    ("a = rdd.takeOrdered(3)", True), ("a = sorted(rdd.collect())", True), ("a = rdd.reduceByKey(f).collect()", False),
+    ("r = rdd.sortBy(f).map(g)\na = rdd.collect()", False)])
+def test_statements_know_what_is_sorted(source, is_sorted):
+    assert recorded_statements(source, "job.py")[1][-1].is_sorted == is_sorted
+
+
 @pytest.mark.parametrize(("values", "verdict", "scale"), [
     # What PySpark 3.5's K-means has: 2.5e-13 of the last value, 5e-15 of the first one.
     ((5.0, 0.1 * (1 + 2.5e-13)), WITHIN_ROUNDING, 5.0), ((5.0, 0.1 * (1 + 1e-10)), DIFFERS, 5.0),

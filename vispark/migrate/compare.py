@@ -46,7 +46,7 @@ _Matched = tuple[int | None, Any, Any, Any]
 
 
 def compare(reference: Any, other: Any, tolerance: Tolerance | None = None, ordered: bool = True,
-            former: FieldSizes | None = None) -> Comparison:
+            former: FieldSizes | None = None, by_key: bool = True) -> Comparison:
     """Compare two results of an action.
 
     Parameters
@@ -61,6 +61,8 @@ def compare(reference: Any, other: Any, tolerance: Tolerance | None = None, orde
         Whether the order of a list's records counts.
     former : mapping, optional
         Sizes by which the floats of a field are judged where its own are smaller, of results that are no lists.
+    by_key : bool
+        Whether pairs in another order are compared by their keys, though the order of records counts.
 
     Returns
     -------
@@ -77,7 +79,7 @@ def compare(reference: Any, other: Any, tolerance: Tolerance | None = None, orde
     """
     if isinstance(reference, Summary) or isinstance(other, Summary):
         return compare_summaries(_summary(reference), _summary(other), tolerance)
-    one, two, walk = _opened(reference), _opened(other), _Walk(tolerance or Tolerance(), former or {})
+    one, two, walk = _opened(reference), _opened(other), _Walk(tolerance or Tolerance(), former or {}, by_key)
     if isinstance(one, list | StoredResult) and isinstance(two, list | StoredResult):
         return walk.lists(one, two, ordered)
     if isinstance(one, StoredResult) or isinstance(two, StoredResult):
@@ -179,8 +181,8 @@ class _Survey:
 class _Walk:
     """Walk over two results at once: pairs of leaves, each judged against the largest value of its field."""
 
-    def __init__(self, tolerance: Tolerance, former: FieldSizes):
-        self._tolerance, self._former = tolerance, former
+    def __init__(self, tolerance: Tolerance, former: FieldSizes, by_key: bool):
+        self._tolerance, self._former, self._by_keys = tolerance, former, by_key
         self._scales: dict[_Path, float] = {}
         self._histogram = [0] * len(BINS)
         self._worst: dict[_Path, float] = {}
@@ -196,7 +198,7 @@ class _Walk:
         one, two = (_Survey.of(records_of(each), is_dict) for each in (reference, other))
         self._note_scales(one, two)
         is_keyed = one.keyed and two.keyed and one.count > 0 and two.count > 0
-        if is_keyed and one.keys != two.keys:
+        if is_keyed and one.keys != two.keys and (self._by_keys or not ordered):
             found = self._by_key(reference, other, f"{one.count:,} records and {two.count:,}: " * (
                 one.count != two.count))
             if found is not None:

@@ -57,7 +57,8 @@ def run(script: Path, results: ResultFile, more: int, samples: Iterator[Any] | N
     tree, statements = recorded_statements(script.read_text(encoding="utf-8"), str(script))
 
     def record(number: int, value: Any) -> Any:
-        results.write("drawn" if _REPEATED.was_asked() else "result", _head_of(statements[number]), value)
+        kind = "drawn" if _REPEATED.was_asked() else "sorted" if statements[number].is_sorted else "result"
+        results.write(kind, _head_of(statements[number]), value)
         return value
 
     setattr(builtins, RECORD, record)
@@ -180,6 +181,18 @@ def _note_draws(noted: Callable[[], None]) -> None:
             return _original(self, *args, **options)
 
         setattr(RDD, name, functools.wraps(original)(drawn))
+    ranged = RDD.sortByKey
+
+    @functools.wraps(ranged)
+    def in_order(self: RDD[Any], *args: Any, **options: Any) -> Any:
+        # It samples the keys, by a seed of its own, to deal the ranges.
+        _REPEATED.entered += 1
+        try:
+            return ranged(self, *args, **options)
+        finally:
+            _REPEATED.entered -= 1
+
+    setattr(RDD, "sortByKey", in_order)      # noqa: B010 - as above
 
 
 def _writable(value: Any) -> Any:

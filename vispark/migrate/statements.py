@@ -16,6 +16,8 @@ from vispark.migrate.sites import ACTIONS, SOURCES, TRANSFORMATIONS
 RECORD = "__vispark_record__"
 #: Functions that make one value of an iterator.
 _OF_ITERATORS = frozenset(["list", "tuple", "sorted", "set", "dict", "sum", "min", "max"])
+#: Operations whose records come in an order of their own.
+_SORTING = frozenset(["sortBy", "sortByKey", "takeOrdered", "top"])
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 #: Of each kind of statement, the field whose value is recorded.
 _FIELDS: dict[type[ast.stmt], str] = {
@@ -35,12 +37,15 @@ class RecordedStatement:
         The function that it is in; empty outside of functions.
     target : str
         What it assigns to, or the word that it begins with.
+    is_sorted : bool
+        Whether what it takes was sorted, so that its order is part of the result.
     """
 
     number: int
     line: int
     scope: str
     target: str
+    is_sorted: bool = False
 
 
 def recorded_statements(source: str, path: str) -> tuple[ast.Module, list[RecordedStatement]]:
@@ -63,7 +68,7 @@ def recorded_statements(source: str, path: str) -> tuple[ast.Module, list[Record
         tree = ast.parse(source, path)
     except (SyntaxError, ValueError) as error:
         raise SourceError(f"{path} does not parse: {error}") from error
-    transformer = _Recording(_run_in_tasks(tree), _accumulators(tree))
+    transformer = _Recording(_run_in_tasks(tree), _accumulators(tree), _sorted_rdds(tree))
     transformer.visit(tree)
     return ast.fix_missing_locations(tree), transformer.statements
 
@@ -82,9 +87,9 @@ def loop_variables(tree: ast.AST) -> set[str]:
 class _Recording(ast.NodeTransformer):
     """Transformer that wraps the values of statements with actions in calls of the recorder."""
 
-    def __init__(self, in_tasks: set[str], accumulators: set[str]) -> None:
+    def __init__(self, in_tasks: set[str], accumulators: set[str], in_order: set[str]) -> None:
         self.statements: list[RecordedStatement] = []
-        self._in_tasks, self._accumulators = in_tasks, accumulators
+        self._in_tasks, self._accumulators, self._sorted = in_tasks, accumulators, in_order
         self._scope: list[str] = []
 
     def visit(self, node: ast.AST) -> ast.AST:
@@ -105,7 +110,8 @@ class _Recording(ast.NodeTransformer):
 
     def _wrapped(self, statement: ast.stmt, value: ast.expr) -> ast.expr:
         number = len(self.statements)
-        self.statements.append(RecordedStatement(number, statement.lineno, ".".join(self._scope), _target(statement)))
+        self.statements.append(RecordedStatement(number, statement.lineno, ".".join(self._scope), _target(statement),
+                                                 _sorts(value) or bool(_names([value]) & self._sorted)))
         if isinstance(statement, ast.Expr) and isinstance(value, ast.Call) and not _is_action(value):
             # print(rdd.count()): its argument is the value, not what print gives.
             value.args = [self._call(number, each) if self._has_action(each) else each for each in value.args]
@@ -142,6 +148,18 @@ def _is_whole_iterator(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _OF_ITERATORS and any(
         isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr == "toLocalIterator"
         for each in node.args)
+
+
+def _sorts(node: ast.AST) -> bool:
+    return any(isinstance(each, ast.Attribute) and each.attr in _SORTING for each in ast.walk(node)) or (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "sorted")
+
+
+def _sorted_rdds(tree: ast.Module) -> set[str]:
+    """Return the names of RDDs that are sorted where they are made, by whatever comes last."""
+    return {target.id for node in ast.walk(tree) if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+            and isinstance(node.value.func, ast.Attribute) and node.value.func.attr in _SORTING
+            for target in node.targets if isinstance(target, ast.Name)}
 
 
 def _accumulators(tree: ast.Module) -> set[str]:

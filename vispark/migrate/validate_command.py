@@ -111,8 +111,11 @@ def _environment(name: str, traces: Path | None) -> dict[str, str]:
 
 def statement_results(path: Path) -> list[StatementResults]:
     """Return the results that a file has, by statements; their values stay in the file until they are compared."""
-    return grouped([((each.where[2], each.where[3]), each.where[0], each.where[1], each.seconds, each.result)
-                    for each in read_results(path) if each.kind in ("result", "final")])
+    frames = [each for each in read_results(path) if each.kind in ("result", "sorted", "final")]
+    in_order = {(each.where[1], each.where[3]) for each in frames if each.kind == "sorted"}
+    found = grouped([((each.where[2], each.where[3]), each.where[0], each.where[1], each.seconds, each.result)
+                     for each in frames])
+    return [replace(each, is_sorted=(each.line, each.name[1]) in in_order) for each in found]
 
 
 def draws_in_tasks(path: Path) -> bool:

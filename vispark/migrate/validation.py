@@ -43,12 +43,15 @@ class StatementResults:
         :class:`~vispark.migrate.stored_results.StoredResult`, of which one at a time is read.
     seconds : tuple of float
         Since the start of the run, when each came.
+    is_sorted : bool
+        Whether the order of a list's records is part of it, though they are pairs.
     """
 
     name: Name
     line: int
     values: tuple[Any, ...]
     seconds: tuple[float, ...] = ()
+    is_sorted: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,8 @@ class StatementVerdict:
         Sizes of its fields before its first pass.
     tolerance : Tolerance
         Without the noise.
+    has_other_order : bool
+        Whether its records come in another order than those of the reference, which is not known to change by itself.
     """
 
     reference: StatementResults
@@ -78,6 +83,7 @@ class StatementVerdict:
     scale: float = 0.0
     former: FieldSizes = field(default_factory=dict)
     tolerance: Tolerance = field(default_factory=Tolerance)
+    has_other_order: bool = False
 
     @property
     def verdict(self) -> str:
@@ -219,20 +225,25 @@ def _statement(reference: StatementResults, again: StatementResults | None, othe
     # Results are read twice: how noisy they are is known when all passes were seen.
     sizes = list(map(sizes_of, reference.values))
     scales = list(scales_of(sizes, former))
-    selves = [compare(one, two, former=scale) for one, two, scale in zip(
-        reference.values, again.values, scales, strict=False)] if again else []
+    def own(by_key: bool) -> list[Comparison]:
+        return [compare(one, two, former=scale, by_key=by_key) for one, two, scale in zip(
+            reference.values, again.values, scales, strict=False)] if again else []
+    # Where equal keys of a sort come in another order on the CPU, too, it is none of the result.
+    by_key = not reference.is_sorted or not all(map(is_noise, own(False)))
+    selves = own(by_key)
     noise = max((each.worst for each in selves), default=0.0)
     noisy = list(_largest_until(selves)) if selves else []
     is_stable = again is None or (len(again.values) == len(reference.values) and all(map(is_noise, selves)))
     ordered = all(each.ordered for each in selves) and (is_stable or not again)
     limits = [replace(tolerance, noise=each.worst, fields=each.fields) for each in noisy] if is_stable else []
     limits += [replace(tolerance, noise=0.0)] * (len(scales) - len(limits))
-    passes = [compare(one, two, limit, ordered, scale) for one, two, scale, limit in zip(
+    passes = [compare(one, two, limit, ordered, scale, by_key) for one, two, scale, limit in zip(
         reference.values, other.values, scales, limits, strict=False)]
     if not is_stable:
         why = "on the CPU it differs from itself when its partitions are dealt anew"
         passes = [each if each.verdict == EQUAL else Comparison(NOT_KNOWN, each.worst, why) for each in passes]
-    return StatementVerdict(reference, other, noise, tuple(passes), _fallen_from(sizes, scales), former, tolerance)
+    return StatementVerdict(reference, other, noise, tuple(passes), _fallen_from(sizes, scales), former, tolerance,
+                            all(each.ordered for each in selves) and not all(each.ordered for each in passes))
 
 
 def _largest_until(selves: Iterable[Comparison]) -> Iterator[Comparison]:
@@ -284,12 +295,12 @@ def _by_own_error(statement: StatementVerdict, wide: StatementResults | None) ->
             statement.passes, statement.reference.values, statement.other.values, wide.values, scales, strict=False)):
         if each.verdict != DIFFERS:
             continue
-        error = compare(one, exact, ordered=each.ordered, former=scale)
+        error = compare(one, exact, None, each.ordered, scale, not statement.reference.is_sorted)
         if is_noise(error):
             errors.append(error)
             own = [*_largest_until(errors)][-1]
             passes[number] = compare(one, two, replace(statement.tolerance, noise=own.worst, fields=own.fields),
-                                     each.ordered, scale)
+                                     each.ordered, scale, not statement.reference.is_sorted)
             noise = max(noise, own.worst)
     return replace(statement, passes=tuple(passes), noise=noise)
 
@@ -380,6 +391,7 @@ def _lines(statement: StatementVerdict) -> list[str]:
     scaled = f" of its largest value, {statement.scale:.3g}" if statement.scale else ""
     why = next((each.why for each in statement.passes if each.verdict == NOT_KNOWN), "")
     line = said + (f": {why}" if why else f", worst {worst:.1e}{scaled}, noise {statement.noise:.1e}" if worst else "")
+    line += ", its records in another order: what is made of that is not compared" * statement.has_other_order
     apart = ulps_text(statement.histogram)
     return [line, *([f"    ulps apart: {apart}"] if worst and apart else [])]
 
