@@ -250,3 +250,18 @@ def test_changes_that_meet_are_refused():
         SourceBytes("abc").edited([Edit(0, 2, "x"), Edit(1, 3, "y")])
     with pytest.raises(SourceError, match="no Python"):
         SourceBytes("a = 1").edited([Edit(2, 3, "= =")])
+
+
+CACHED_TWICE = """
+rows = sc.textFile(path).map(float).cache()
+data = rows.mapPartitions(whole){}
+for _ in range(9):
+    w = data.map(lambda x: x * w).sum()
+"""
+
+
+def test_of_two_caches_the_one_that_the_loop_goes_over_is_on_the_device():
+    found = _port(CACHED_TWICE.format(".cache()"))
+    assert found.loops and 'rows.mapPartitions(whole).cache("GPU")' in found.text and "map(float).cache()" in found.text
+    refused, = _port(CACHED_TWICE.format("")).refused
+    assert "it stays in Spark, and makes what the loop goes over of what is cached at line 2: cache what it" in refused

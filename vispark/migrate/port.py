@@ -166,12 +166,17 @@ class _Porter:
         if why := self._why_without(loop):
             raise _NotPorted(why)
         verdicts = self.verdicts(loop, calls)
-        kept = [call for call, advice in verdicts.items() if advice.verdict == "cache"]
+        kept = self._nearest([call for call, advice in verdicts.items() if advice.verdict == "cache"], verdicts)
         calls = calls + [call for call in verdicts if call not in calls and call not in kept
                          and any(self._base(each, calls) in self.program.upstream(call) for each in kept)]
         for call in calls:
             if verdicts[call].verdict not in _PORTABLE:
-                raise _NotPorted(f"{self.program.where(call.line)}, {verdicts[call].call}: {verdicts[call].detail}")
+                detail = verdicts[call].detail
+                if kept and detail.startswith("runs once") and kept[0] in self.program.upstream(call):
+                    more = detail.removeprefix("runs once")
+                    detail = ("it stays in Spark, and makes what the loop goes over of what is cached at "
+                              f"{self.program.where(kept[0].line)}: cache what it makes{more}")
+                raise _NotPorted(f"{self.program.where(call.line)}, {verdicts[call].call}: {detail}")
         if not any(verdicts[call].verdict in ON_DEVICE for call in calls):
             raise _NotPorted("nothing of it runs on the device")
         if not kept:
@@ -188,6 +193,14 @@ class _Porter:
         for call in calls:
             edits += self._call(call, verdicts[call], kept[0], bases)
         return edits
+
+    def _nearest(self, kept: list[RddCall], verdicts: Mapping[RddCall, Advice]) -> list[RddCall]:
+        """Return the caches without those of which an operation that stays makes what another one keeps."""
+        return [each for each in kept if not any(
+            each in self.program.upstream(other) and any(
+                each in self.program.upstream(call) and advice.verdict not in _PORTABLE
+                for call, advice in verdicts.items() if call in self.program.upstream(other))
+            for other in kept)]
 
     def _why_without(self, loop: ast.For | ast.While) -> str:
         """Return the reason for which a loop is to stay as it is; empty where there is none."""
