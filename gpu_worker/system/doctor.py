@@ -27,6 +27,8 @@ _PYTHONS = ((3, 11), (3, 14))
 _JAVA = 17
 _DESCRIPTORS = 1024
 _SHARED_MEMORY = 1 << 30
+#: Seconds that a program may take which is asked.
+_TOOL_SECONDS = 20.0
 
 #: A package of each extra that has no line of its own.
 _EXTRAS = {"s3": "obstore", "hdfs": "hdfs-native", "zarr": "zarr", "hdf5": "h5py", "ucx": "libucx-cu13",
@@ -120,7 +122,7 @@ def _python() -> Finding:
 def _java() -> Finding:
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java") or ""
-    output = _output([java, "-version"]) if java else None
+    output = _output([java, "-version"])[0] if java else None
     version = re.search(r'version "(\d+)', output or "")
     if version is None:
         return Finding("Java", "missing", f"none by JAVA_HOME={home}" if home else "none on PATH",
@@ -158,9 +160,9 @@ def _device(kind: device_kinds.DeviceKind) -> Finding:
 
 def _driver() -> Finding:
     """Ask the driver's own tool for the GPUs."""
-    output = _output(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"])
+    output, why = _output(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"])
     if output is None:
-        return Finding("GPU driver", "optional", "nvidia-smi is not there, or finds no GPU",
+        return Finding("GPU driver", "optional", f"nvidia-smi {why}",
                        "install NVIDIA's driver for CUDA 12.4 or later, where there is a GPU")
     listed = "; ".join(output.splitlines())
     if len({line.partition(",")[0].strip() for line in output.splitlines()}) > 1:
@@ -266,10 +268,18 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _output(command: list[str]) -> str | None:
-    """Run a command and return its output; None if it is missing, fails or does not end."""
+def _output(command: list[str]) -> tuple[str | None, str]:
+    """Run a command and return its output; None and the reason if it is missing, fails or does not end."""
     try:
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return (ran.stdout + ran.stderr).strip() if ran.returncode == 0 else None
+        ran = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TOOL_SECONDS,
+                             check=False)
+    except FileNotFoundError:
+        return None, "is not there"
+    except OSError as error:
+        return None, f"cannot be run: {error.strerror}"
+    except subprocess.TimeoutExpired:
+        return None, f"has not answered within {_TOOL_SECONDS:g} s"
+    said = (ran.stdout + ran.stderr).strip()
+    if ran.returncode:
+        return None, f"failed: {said.partition(chr(10))[0] or f'status {ran.returncode}'}"
+    return said, ""

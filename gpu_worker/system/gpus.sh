@@ -14,6 +14,11 @@ add() {
     addresses="$addresses${addresses:+, }\"$1\""
 }
 
+# A driver that hangs would keep Spark's worker from starting, without a word.
+limited() {
+    if command -v timeout >/dev/null 2>&1; then timeout -k 5 60 "$@"; else "$@"; fi
+}
+
 if [ "${CUDA_VISIBLE_DEVICES+set}" = set ]; then
     rest=$CUDA_VISIBLE_DEVICES,
     while [ -n "$rest" ]; do
@@ -26,7 +31,13 @@ if [ "${CUDA_VISIBLE_DEVICES+set}" = set ]; then
     done
 elif command -v nvidia-smi >/dev/null 2>&1; then
     # "GPU 0: NVIDIA H200 (UUID: GPU-...)", and under a GPU in MIG mode "  MIG 1g.18gb  Device 0: (UUID: MIG-...)".
-    listed=$(nvidia-smi -L) || { echo "gpus.sh: nvidia-smi -L failed: $listed" >&2; exit 1; }
+    listed=$(limited nvidia-smi -L)
+    status=$?
+    case $status in
+        0) ;;
+        124 | 137) echo "gpus.sh: nvidia-smi -L has not answered within 60 s" >&2; exit 1 ;;
+        *) echo "gpus.sh: nvidia-smi -L failed: $listed" >&2; exit 1 ;;
+    esac
     for entry in $(printf '%s\n' "$listed" | awk '
             /^GPU [0-9]+:/ { if (number != "") print number; number = $2; sub(":", "", number) }
             /^ +MIG .*UUID: / { number = ""; sub(/.*UUID: /, ""); sub(/\).*/, ""); print }

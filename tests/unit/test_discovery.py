@@ -43,6 +43,17 @@ def test_whole_gpus_are_numbers(tmp_path):
     assert _discovered(tmp_path, "GPU 0: A (UUID: GPU-1)\nGPU 1: B (UUID: GPU-2)\n") == ["0", "1"]
 
 
+def test_an_nvidia_smi_that_hangs_or_fails_is_said(tmp_path):
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho no driver; exit 9\n")
+    (tmp_path / "timeout").write_text('#!/bin/sh\n[ "$*" = "-k 5 60 nvidia-smi -L" ] && exit 124\n')
+    for tool in ("nvidia-smi", "timeout"):
+        (tmp_path / tool).chmod(0o755)
+    for said in ("nvidia-smi -L has not answered within 60 s", "nvidia-smi -L failed: no driver"):
+        ended = subprocess.run([str(DISCOVERY_SCRIPT)], env={"PATH": str(tmp_path)}, capture_output=True, text=True)
+        assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", f"gpus.sh: {said}\n")
+        (tmp_path / "timeout").unlink(missing_ok=True)
+
+
 def test_a_gpu_in_mig_mode_is_its_instances(tmp_path):
     assert _discovered(tmp_path, _MIG) == [
         "MIG-aaaaaaaa-2222-3333-4444-555555555555", "MIG-bbbbbbbb-2222-3333-4444-555555555555", "1"]

@@ -64,6 +64,23 @@ def test_gpus_of_different_kinds_are_told(tmp_path: Path, monkeypatch: pytest.Mo
     assert ("CUDA_VISIBLE_DEVICES" in found.mend) == (state == "optional")
 
 
+@pytest.mark.parametrize(("script", "said"), [
+    ("echo no driver; exit 9", "nvidia-smi failed: no driver"), ("exit 9", "nvidia-smi failed: status 9"),
+    ("sleep 60", "nvidia-smi has not answered within 0.2 s"), (None, "nvidia-smi is not there")])
+def test_what_nvidia_smi_says_of_a_driver_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | None,
+                                                  said: str):
+    monkeypatch.setattr(doctor, "_TOOL_SECONDS", 0.2)
+    if script is not None:
+        (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{script.replace('sleep', 'exec /bin/sleep')}\n")
+        (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = doctor._driver()
+    assert (found.state, found.found) == ("optional", said)
+    if script == "exit 9":
+        (tmp_path / "nvidia-smi").write_text("#!/bin/sh\nprintf '\\377 a GPU\\n'\n")
+        assert doctor._driver().found == "\ufffd a GPU"
+
+
 def test_extras_that_are_not_installed_are_one_line(monkeypatch: pytest.MonkeyPatch):
     assert set(doctor._EXTRAS) <= set(extras.EXTRAS)
     versions = {"zarr": None, "h5py": None}
