@@ -31,6 +31,15 @@ print("answer", sc.master, data.vmap(lambda x: 2 * x).sum(), sys.argv[1:])
 sc.stop()
 sys.exit(int(sys.argv[1]))
 '''
+LOOP = '''\
+from pyspark import SparkContext
+sc = SparkContext()
+data = sc.parallelize([float(each) for each in range(10)], 4).cache()
+total = 0.0
+for step in range(3):
+    total += data.map(lambda x: x * step).sum()
+print("total", total)
+'''
 PAIR = ("--platform", "standalone", "-p", "workers=2", "-p", "cores=1", "-p", "memory=1g", "-p", "gpus=2", "-p",
         "device=host:2")
 ONE = ("--platform", "standalone", "-p", "cores=1", "-p", "memory=1g", "-p", "gpus=0", "-p", "device=host")
@@ -52,7 +61,8 @@ def folder() -> Iterator[Path]:
 
 def _environment(folder: Path) -> dict[str, str]:
     return os.environ | {"XDG_STATE_HOME": str(folder / "state"), "TMPDIR": str(folder), "PYTHONWARNINGS": "ignore",
-                         "SPARK_DAEMON_JAVA_OPTS": jvm_options(), "VISPARK_RUNTIME_DIR": str(folder / "run")}
+                         "SPARK_DAEMON_JAVA_OPTS": jvm_options(), "VISPARK_RUNTIME_DIR": str(folder / "run"),
+                         "VISPARK_HISTORY": str(folder / "history.db")}
 
 
 def _vispark(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -92,6 +102,15 @@ def test_a_standalone_cluster_runs_programs_and_leaves_nothing(folder: Path):
     (folder / "job.py").write_text(SCRIPT)
     ran = _vispark(folder, "submit", "--cluster", "pair", *SMALL, "job.py", "3")
     assert ran.returncode == 3 and "answer spark://127.0.0.1:" in ran.stdout and "90.0 ['3']" in ran.stdout
+    (folder / "loop.py").write_text(LOOP)
+    ported = _vispark(folder, "run", "--cluster", "pair", "--no-noise", "--no-probe", "--json", *SMALL, "loop.py")
+    assert ported.returncode == 0, ported.stderr
+    answer = json.loads(ported.stdout)
+    assert answer["verdict"] == "equal" and '.cache("GPU")' in answer["diff"]
+    assert Path(folder, answer["report"]).exists()
+    shown = json.loads(_here(folder, "report", "job", "--json", str(answer["job"])).stdout)
+    assert [run["kind"] for run in shown["runs"]] == ["cpu", "gpu"]
+    assert {(run["cluster"], run["application"].partition("-")[0]) for run in shown["runs"]} == {("pair", "app")}
     commands = [Path(f"/proc/{each}/cmdline").read_text() for each in tagged_processes.of_cluster(identity)]
     secret = (Path(_listed(folder)[0]["details"]["place"]) / "secret").read_text()
     assert len(commands) >= 4 and not [each for each in commands if secret in each]
