@@ -27,7 +27,7 @@ K = 3
 data = sc.parallelize([np.array([i, i % 7, 1.0]) for i in range(200)], 2) \\
     .map(lambda p: p / 10) \\
     .cache()
-centers = data.take(K)
+centers = data.takeSample(False, K, 1)
 for i in range(int(sys.argv[1])):
     sums = data.map(
         lambda p: (int(np.argmin([np.sum((p - c) ** 2) for c in centers])), (p, 1))
@@ -91,6 +91,9 @@ def test_a_run_ends_with_a_diff_a_verdict_and_a_report(recorded: Path):
     cpu, gpu, *_ = shown["runs"]
     assert "kernel" in gpu["conf"]["profile"] and "kernel" not in cpu["conf"]["profile"]
     assert any(place.endswith("job_gpu.py:17") for place in gpu["conf"]["plans"])
+    # Jobs are of the program's lines, also where the recorder runs them.
+    assert {Path(place.partition(":")[0]).name for place in cpu["conf"]["lines"] if place} == {"job.py"}
+    assert any(place.endswith("job.py:11") for place in cpu["conf"]["lines"])
     for run in (cpu, gpu):
         assert run["application"].startswith("local-") and "Spark jobs" in Path(run["log"]).read_text(encoding="utf-8")
     assert "Where the time went" in report
@@ -101,8 +104,8 @@ def test_a_recording_has_chains_places_types_keys_and_results(recorded: Path):
     capture = RunCapture.read(recorded / "capture")
     calls = {call.method: call for call in capture.calls}
     assert capture.failed == "" and capture.arguments == ["3", "0"]
-    assert {call.method for call in capture.calls} == {"map", "cache", "take", "reduceByKey", "collect"}
-    assert (calls["map"].times, calls["collect"].times, calls["take"].times) == (3, 3, 1)
+    assert {call.method for call in capture.calls} == {"map", "cache", "takeSample", "reduceByKey", "collect"}
+    assert (calls["map"].times, calls["collect"].times, calls["takeSample"].times) == (3, 3, 1)
     assert calls["cache"].records == "rows of 3 float64"
     assert len(capture.value(calls["cache"].sample)) == 200
     assert calls["map"].is_read and calls["reduceByKey"].is_read

@@ -22,6 +22,7 @@ import numpy as np
 from pyspark import RDD, SparkContext
 from pyspark.sql import SparkSession
 
+from vispark._utils.callers import call_site, user_call
 from vispark.migrate.kept_jvm import adopt_settings, offer_jvm
 from vispark.migrate.seeded_tasks import seed_tasks
 from vispark.migrate.statements import RECORD, RecordedStatement, loop_variables, recorded_statements
@@ -144,15 +145,15 @@ def _repeat_samples(results: ResultFile, samples: Iterator[Any] | None) -> None:
     """Write what ``takeSample`` gives, or give what was written: it depends on the partitions."""
     original = RDD.takeSample
 
-    def taken(self: RDD[Any], *args: Any, **options: Any) -> Any:
+    def takeSample(self: RDD[Any], *args: Any, **options: Any) -> Any:
         found = next(samples, None) if samples is not None else None
-        with _REPEATED:
+        with _REPEATED, call_site(SparkContext.getOrCreate(), user_call()):
             found = original(self, *args, **options) if found is None else as_records_of(
                 functools.partial(original, self, False, 1, 0), [_writable(each) for each in found])
         results.write("sample", [0, 0, "", ""], found)
         return found
 
-    setattr(RDD, "takeSample", functools.wraps(original)(taken))      # noqa: B010 - mypy lets nobody assign to methods
+    setattr(RDD, "takeSample", functools.wraps(original)(takeSample))      # noqa: B010 - mypy lets nobody assign to methods
 
 
 def as_records_of(one: Callable[[], list[Any]], records: list[Any]) -> list[Any]:
