@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyspark.ml
 
 from vispark.errors import FallbackWarning
@@ -78,6 +79,9 @@ def main(checkout: str, *files: str, is_plain: bool = False) -> int:
     folder = Path(checkout).resolve() / "python/pyspark/ml/tests"
     # The tests import each other from the package that wheels do not have.
     pyspark.ml.__path__.append(str(folder.parent))
+    # PySpark 3.5 asks NumPy for names that NumPy 2 does not have.
+    for name, value in {"NaN": np.nan, "string_": np.bytes_, "unicode_": np.str_}.items():
+        vars(np).setdefault(name, value)
     # They read Spark's sample data by paths within the checkout.
     os.chdir(checkout)
     here = files or tuple(name for name in FILES if (folder / f"{name}.py").exists())

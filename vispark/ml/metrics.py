@@ -261,12 +261,16 @@ class Residuals:
     def r2(self, *, through_origin: bool) -> float:
         """Return the share of the labels' variance that is explained.
 
-        MLlib's total sum of squares is the unbiased variance by the sum of weights less 1, whatever the weights are.
+        MLlib's total sum of squares is the unbiased variance by the sum of weights less 1, whatever the weights are;
+        of one row, or of equal labels, it is 0, and the share minus infinity, or NaN where there are no residuals.
         """
         if through_origin:
-            return 1 - self.errors / self.labels
-        rest = self.weight - self.squared_weights / self.weight
-        return 1 - self.errors / (self.about_mean / rest * (self.weight - 1))
+            total = self.labels
+        else:
+            rest = self.weight - self.squared_weights / self.weight
+            total = self.about_mean / rest * (self.weight - 1) if rest > 0 else 0.0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return float(1 - np.float64(self.errors) / total)
 
 
 def residuals_of(points: VRDD) -> Residuals:
