@@ -110,9 +110,13 @@ def test_a_program_runs_with_its_arguments(tmp_path):
     assert ended.stdout == "__main__ vispark.ml.feature ['--k', '2']\n"
 
 
-def test_a_program_that_is_not_there_is_said_in_one_line(capsys: pytest.CaptureFixture[str]):
-    assert main(["nowhere.py"]) == 2
-    assert capsys.readouterr().err == "vispark.ml: there is no program 'nowhere.py'\n"
+def test_what_is_no_program_is_said_in_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    (tmp_path / "cells.ipynb").write_text("{}")
+    for path, words in (("nowhere.py", "there is no program 'nowhere.py'"), (tmp_path, "without a __main__.py"),
+                        (tmp_path / "cells.ipynb", "call vispark.ml.install() in its first cell")):
+        assert main([str(path)]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith("vispark.ml: ") and words in said and said.count("\n") == 1
 
 
 def test_importing_vispark_does_not_import_its_estimators():

@@ -20,8 +20,8 @@ def main(arguments: list[str]) -> int:
               "Runs a PySpark program with vispark's estimators in place of pyspark.ml's.",
               file=sys.stdout if arguments else sys.stderr)
         return 0 if arguments else 2
-    if not os.path.exists(arguments[0]):
-        print(f"vispark.ml: there is no program {arguments[0]!r}", file=sys.stderr)
+    if refusal := _refusal(arguments[0]):
+        print(f"vispark.ml: {refusal}", file=sys.stderr)
         return 2
     install()
     sys.argv = arguments
@@ -29,6 +29,17 @@ def main(arguments: list[str]) -> int:
         sys.path[0] = str(Path(arguments[0]).resolve().parent)
     runpy.run_path(arguments[0], run_name="__main__")
     return 0
+
+
+def _refusal(program: str) -> str:
+    """Return why a path is no program; empty where it may be one."""
+    if not os.path.exists(program):
+        return f"there is no program {program!r}"
+    if os.path.isdir(program) and not os.path.exists(os.path.join(program, "__main__.py")):
+        return f"{program!r} is a folder without a __main__.py"
+    if program.endswith(".ipynb"):
+        return f"{program!r} is a notebook: call vispark.ml.install() in its first cell"
+    return ""
 
 
 if __name__ == "__main__":
