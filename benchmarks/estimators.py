@@ -4,10 +4,11 @@
 JSON. MLlib and vispark fit the same DataFrame, which Spark has cached, with the same parameters, scikit-learn the same
 numbers as NumPy arrays, and jitted JAX does the same passes over them on a GPU, where it is installed. MLlib has had a
 short fit before; vispark's "first" loads what is not loaded yet and compiles. Of hashes and neighbours a search of a
-fitted model is timed. Fits of RDDs (``KMeans.train``) are beside those of pyspark.mllib, and each loads its RDD;
-``consensus`` is of records that are on the devices. Processor seconds are those of the driver, the JVM, Python workers
-and device processes. The floor of a fit is as many sums over its rows, by NumPy, as it takes plans. After SECONDS no
-further estimator begins; ``--only NAME`` leaves out the others, and adds to what FILE has.
+fitted model is timed. Evaluators load the DataFrame of predictions each time, as those of a model are new. Fits of RDDs
+(``KMeans.train``) are beside those of pyspark.mllib, and each loads its RDD; ``consensus`` is of records that are on
+the devices. Processor seconds are those of the driver, the JVM, Python workers and device processes. The floor of a fit
+is as many sums over its rows, by NumPy, as it takes plans. After SECONDS no further estimator begins; ``--only NAME``
+leaves out the others, and adds to what FILE has.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from benchmarks.results import Group, document
 from vispark.ml import classification as our_classification
 from vispark.ml import clustering as our_clustering
 from vispark.ml import decomposition, loads, neighbors
+from vispark.ml import evaluation as our_evaluation
 from vispark.ml import feature as our_feature
 from vispark.ml import pipeline as our_pipeline
 from vispark.ml import recommendation as our_recommendation
@@ -87,6 +89,11 @@ class Contest:
         return self.name in ("BucketedRandomProjectionLSH", "MinHashLSH", "NearestNeighbors")
 
     @property
+    def evaluates(self) -> bool:
+        """Whether it is a metric of predictions."""
+        return self.data == "predictions"
+
+    @property
     def is_of_rdds(self) -> bool:
         """Whether it is a class, or a function, whose data are RDDs."""
         return self.data in ("labelled", "vectors", "rated", "parts")
@@ -118,6 +125,12 @@ CONTESTS = [
     Contest("NMF", decomposition, None, {"k": 4, "maxIter": 5, "inputCol": "positives"}),
     Contest("Pipeline", our_pipeline, pipeline, {}, "points"),
     Contest("CrossValidator", our_tuning, tuning, {"numFolds": 3, "seed": 1}, "points"),
+    Contest("TrainValidationSplit", our_tuning, tuning, {"seed": 1}, "points"),
+    Contest("BinaryClassificationEvaluator", our_evaluation, evaluation, {"labelCol": "class"}, "predictions"),
+    Contest("MulticlassClassificationEvaluator", our_evaluation, evaluation, {
+        "labelCol": "class", "predictionCol": "side"}, "predictions"),
+    Contest("RegressionEvaluator", our_evaluation, evaluation, {"metricName": "r2"}, "predictions"),
+    Contest("ClusteringEvaluator", our_evaluation, evaluation, {"predictionCol": "side"}, "predictions"),
     Contest("LogisticRegression.train", our_classification.LogisticRegression, LogisticRegressionWithLBFGS, {
         "iterations": 10, "intercept": True}, "labelled"),
     Contest("KMeans.train", our_clustering.KMeans, rdd_clustering.KMeans, {
@@ -173,7 +186,13 @@ def drawn(spark: SparkSession, rows: int, features: int) -> Data:
     words = np.char.add("w", rng.zipf(1.3, (rows // 20, 20)).clip(max=5000).astype(str))
     sentences = spark.createDataFrame([(each,) for each in words.tolist()], ["words"]).repartition(64).cache()
     sc = spark.sparkContext
-    frames = {"points": points, "ratings": ratings, "sentences": sentences,
+    guess = x[:, 0]
+    predictions = spark.createDataFrame(
+        spark.sparkContext.parallelize([(*map(float, each), Vectors.dense(-each[0], each[0]), Vectors.dense(row))
+                                        for *each, row in zip(guess, guess > np.median(guess), y, labels["class"], x,
+                                                              strict=True)], 2),
+        ["prediction", "side", "label", "class", "rawPrediction", "features"]).cache()
+    frames = {"points": points, "ratings": ratings, "sentences": sentences, "predictions": predictions,
               "labelled": sc.parallelize(list(map(LabeledPoint, labels["class"], x)), 2).cache(),
               "vectors": sc.parallelize(list(x), 2).cache(),
               "rated": sc.parallelize([(user, item, float((user * item) % 5)) for user, item in ids], 2).cache(),
@@ -198,16 +217,17 @@ def made(contest: Contest, *, is_ours: bool) -> Any:
     if contest.name == "Pipeline":
         return module.Pipeline(stages=[scalers.StandardScaler(inputCol="features", outputCol="scaled"), learners.
                                LogisticRegression(featuresCol="scaled", labelCol="class", maxIter=10)])
-    if contest.name == "CrossValidator":
+    if contest.name in ("CrossValidator", "TrainValidationSplit"):
         learner = learners.LogisticRegression(labelCol="class", maxIter=10)
         grid = tuning.ParamGridBuilder().addGrid(learner.regParam, [0.0, 0.1]).build()
-        return module.CrossValidator(estimator=learner, estimatorParamMaps=grid, evaluator=evaluation.
-                                     BinaryClassificationEvaluator(labelCol="class"), **contest.params)
+        return getattr(module, contest.name)(
+            estimator=learner, estimatorParamMaps=grid,
+            evaluator=evaluation.BinaryClassificationEvaluator(labelCol="class"), **contest.params)
     return getattr(module, contest.name)(**contest.params)
 
 
 def work_of(contest: Contest, data: Data, *, is_ours: bool) -> Callable[[], object]:
-    """Return a fit to a contest's data, or a search for the neighbours of its first row."""
+    """Return a fit to a contest's data, a metric of it, or a search for the neighbours of its first row."""
     frame = data.frames[contest.data]
     if contest.name == "consensus":
         losses, size = losses_by_part(frame.cache("GPU"), apart, PARTS), data.rows.shape[1]
@@ -215,6 +235,8 @@ def work_of(contest: Contest, data: Data, *, is_ours: bool) -> Callable[[], obje
     if contest.is_of_rdds:
         return lambda: (contest.ours if is_ours else contest.theirs).train(frame, **contest.params)
     estimator = made(contest, is_ours=is_ours)
+    if contest.evaluates:
+        return lambda: (loads.unload(frame), estimator.evaluate(frame))
     if not contest.searches:
         return lambda: estimator.fit(frame)
     model, key = estimator.fit(frame), Vectors.dense(abs(data.rows[0]))
@@ -245,7 +267,7 @@ def compared(mark: str, data: Data, sc: SparkContext, contest: Contest) -> Group
     if contest.theirs is None:
         group.skipped["MLlib"] = "it has none"
     else:
-        if contest.is_of_rdds:
+        if contest.is_of_rdds or contest.evaluates:
             work_of(contest, data, is_ours=False)()
         elif not contest.searches:
             made(contest, is_ours=False).fit(data.frames[contest.data].limit(50))

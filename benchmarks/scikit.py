@@ -11,6 +11,7 @@ from sklearn import (
     decomposition,
     exceptions,
     linear_model,
+    metrics,
     mixture,
     model_selection,
     neighbors,
@@ -41,6 +42,13 @@ FITS: dict[str, Callable[[np.ndarray, dict[str, np.ndarray]], object]] = {
     "CrossValidator": lambda x, y: model_selection.GridSearchCV(
         linear_model.LogisticRegression(max_iter=10), {"C": [np.inf, 10 / len(x)]}, cv=3, scoring="roc_auc").fit(
             x, y["class"]),
+    "TrainValidationSplit": lambda x, y: model_selection.GridSearchCV(
+        linear_model.LogisticRegression(max_iter=10), {"C": [np.inf, 10 / len(x)]}, scoring="roc_auc",
+        cv=model_selection.ShuffleSplit(1, test_size=.25, random_state=1)).fit(x, y["class"]),
+    "BinaryClassificationEvaluator": lambda x, y: metrics.roc_auc_score(y["class"], x[:, 0]),
+    "MulticlassClassificationEvaluator": lambda x, y: metrics.f1_score(
+        y["class"], x[:, 0] > np.median(x[:, 0]), average="weighted"),
+    "RegressionEvaluator": lambda x, y: metrics.r2_score(y["label"], x[:, 0]),
     "LogisticRegression.train": lambda x, y: linear_model.LogisticRegression(C=np.inf, max_iter=10).fit(x, y["class"]),
     "KMeans.train": lambda x, y: cluster.KMeans(10, max_iter=10, n_init=1, random_state=1).fit(x),
     "consensus": lambda x, y: linear_model.LogisticRegression(fit_intercept=False, max_iter=26).fit(x, y["class"]),
