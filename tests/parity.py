@@ -1,9 +1,10 @@
-"""Sweep over the parameters of vispark.ml's estimators, beside MLlib's: ``python -m tests.parity [DRAWS [NAME...]]``.
+"""Sweep over the parameters of vispark.ml's estimators, beside MLlib's, on several kinds of rows.
 
-Each draw takes a value of each parameter of an estimator, fits both to the same rows, and compares the models: their
-numbers to 1e-6 where the optimum is unique or both take the same steps, the objective where not. Printed are the draws
-that differ, and for each estimator how many there were; the exit status is 0 where none differs. CI takes a few draws
-of each (``tests/system/test_ml_parity.py``), and checks there that each parameter is swept or named with a reason.
+Each draw takes a value of each parameter of an estimator and a kind of rows, fits both to them, and compares the
+models: their numbers to 1e-6 where the optimum is unique or both take the same steps, the objective where not. Printed
+is a line for each estimator: the draws, how many of them differ, how many were judged by the objective, and the largest
+difference of the others; under it are the draws that differ. The exit status is 0 where none does. CI takes a few draws
+(``tests/system/test_ml_parity.py``), and checks there that each parameter is swept or named with a reason.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ import random
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
+import pyspark
 from pyspark.ml import classification as mllib_classification
 from pyspark.ml import clustering as mllib_clustering
 from pyspark.ml import feature as mllib_feature
@@ -40,6 +44,11 @@ UNSWEPT = {**dict.fromkeys(["predictionCol", "rawPredictionCol", "probabilityCol
                             "intermediateStorageLevel", "finalStorageLevel"], WORK)}
 FLAG = [False, True]
 
+#: Kinds of rows with labels. Of "plain" ones a feature is constant, and some are sparse; those of "groups" are not.
+POINTS = ("plain", "scales", "zeros", "correlated", "far", "few", "wide")
+#: Kinds of rows without labels, in three places.
+GROUPS = ("apart", "close", "unequal")
+
 
 @dataclass(frozen=True)
 class Sweep:
@@ -56,7 +65,9 @@ class Sweep:
     numbers : function
         Gives a model's numbers, and its objective where those need not be equal.
     adjust : function
-        Makes of drawn values some that go together.
+        Makes of drawn values some that go together, for rows of a width.
+    data : tuple of str
+        The kinds of rows, of ``DATA``.
     unswept : dict
         Parameters without values, and why.
     prepare : function
@@ -68,9 +79,9 @@ class Sweep:
     values: Mapping[str, list[Any]]
     fixed: Mapping[str, Any]
     numbers: Callable[[Any, DataFrame], list[Any]]
-    adjust: Callable[[dict[str, Any], random.Random], dict[str, Any]] = lambda params, draws: params
+    adjust: Callable[[dict[str, Any], random.Random, int], dict[str, Any]] = lambda params, draws, width: params
     unswept: Mapping[str, str] = field(default_factory=dict)
-    data: str = "rows"
+    data: tuple[str, ...] = POINTS
     tolerance: float = 1e-6
     prepare: Callable[[Any, Any, DataFrame], str] = lambda ours, theirs, df: ""
 
@@ -82,14 +93,14 @@ def linear(model: Any, df: DataFrame) -> list[Any]:
     return [model.coefficients.toArray(), model.intercept, getattr(model, "scale", 1.0)]
 
 
-def regressed(params: dict[str, Any], draws: random.Random) -> dict[str, Any]:
+def regressed(params: dict[str, Any], draws: random.Random, width: int) -> dict[str, Any]:
     """Huber's loss goes with an L2 term and L-BFGS alone; where it is at hand, the optimum is compared."""
     if params.get("loss") == "huber":
         return params | {"elasticNetParam": 0.0, "solver": "l-bfgs", "maxIter": 200, "tol": 1e-13, "regParam": .3}
     return params
 
 
-def classified(params: dict[str, Any], draws: random.Random) -> dict[str, Any]:
+def classified(params: dict[str, Any], draws: random.Random, width: int) -> dict[str, Any]:
     """A binomial family has two classes; bounds go with an L2 term alone, and each has the coefficients' shape."""
     if params.get("family") == "binomial":
         params = params | {"labelCol": "two"}
@@ -97,8 +108,8 @@ def classified(params: dict[str, Any], draws: random.Random) -> dict[str, Any]:
     if params.get("thresholds"):
         params = params | {"thresholds": [.2 + .1 * number for number in range(classes)], "threshold": None}
     sets = classes if params.get("family") == "multinomial" or classes > 2 else 1
-    bounds = {"lowerBoundsOnCoefficients": Matrices.dense(sets, 4, [-.3] * (4 * sets)),
-              "upperBoundsOnCoefficients": Matrices.dense(sets, 4, [.4] * (4 * sets)),
+    bounds = {"lowerBoundsOnCoefficients": Matrices.dense(sets, width, [-.3] * (width * sets)),
+              "upperBoundsOnCoefficients": Matrices.dense(sets, width, [.4] * (width * sets)),
               "lowerBoundsOnIntercepts": Vectors.dense([-.5] * sets),
               "upperBoundsOnIntercepts": Vectors.dense([.5] * sets)}
     chosen = {name: bounds[name] if params.get(name) else None for name in bounds}
@@ -114,7 +125,7 @@ LINKS = {"gaussian": (["identity", "log", "inverse"], "positive"), "binomial": (
          "poisson": (["log", "identity", "sqrt"], "positive"), "gamma": (["inverse", "identity", "log"], "positive")}
 
 
-def generalized(params: dict[str, Any], draws: random.Random) -> dict[str, Any]:
+def generalized(params: dict[str, Any], draws: random.Random, width: int) -> dict[str, Any]:
     """A link and labels that a family may have; Tweedie's link is a power."""
     if params["family"] == "tweedie":
         return params | {"link": None, "labelCol": "positive"}
@@ -122,7 +133,7 @@ def generalized(params: dict[str, Any], draws: random.Random) -> dict[str, Any]:
     return params | {"link": draws.choice([None, *links]), "labelCol": label, "variancePower": None, "linkPower": None}
 
 
-def factored(params: dict[str, Any], draws: random.Random) -> dict[str, Any]:
+def factored(params: dict[str, Any], draws: random.Random, width: int) -> dict[str, Any]:
     return params | ({"thresholds": [.4, .6]} if params.get("thresholds") else {})
 
 
@@ -180,12 +191,12 @@ def vectors_of_words(model: Any, df: DataFrame) -> list[Any]:
 
 
 def nearest(model: Any, df: DataFrame) -> list[Any]:
-    key = Vectors.dense(1.0, 0.0, 2.0, 1.0)
+    key = Vectors.dense(df.first()[model.getInputCol()].toArray() * .9)
     return [[row.distCol for row in model.approxNearestNeighbors(df, key, 5).collect()]]
 
 
 PENALTY = {"regParam": [0.0, .05, .5], "elasticNetParam": [0.0, .4, 1.0], "fitIntercept": FLAG,
-           "standardization": FLAG, "weightCol": [None, "weight"], "maxIter": [3, 100], "tol": [1e-6, 1e-10]}
+           "standardization": FLAG, "weightCol": [None, "weight"], "maxIter": [3, 40], "tol": [1e-6, 1e-10]}
 MACHINE = {"factorSize": [1, 3], "fitIntercept": FLAG, "fitLinear": FLAG, "regParam": [0.0, .05], "initStd": [.01, .2],
            "maxIter": [1, 6], "stepSize": [.02, .1], "tol": [1e-6, .1], "solver": ["adamW", "gd"], "seed": [1, -7],
            "weightCol": [None, "weight"]}
@@ -217,13 +228,13 @@ SWEEPS: dict[str, Sweep] = {
     "FMRegressor": Sweep(regression, mllib_regression, MACHINE, X | {"labelCol": "y"}, machine, factored, OTHER_ROWS),
     "KMeans": Sweep(clustering, mllib_clustering, {
         **CLUSTERS, "k": [3], "maxIter": [30], "tol": [1e-4, 1e-9], "initMode": ["k-means||", "random"],
-        "initSteps": [1, 4], "solver": ["auto", "row", "block"]}, X, centers, data="groups",
+        "initSteps": [1, 4], "solver": ["auto", "row", "block"]}, X, centers, data=(*GROUPS, "floats"),
         prepare=start_of_mllib),
     "BisectingKMeans": Sweep(clustering, mllib_clustering, {
-        **CLUSTERS, "minDivisibleClusterSize": [1.0, .2, 30.0]}, X, centers, data="groups"),
+        **CLUSTERS, "minDivisibleClusterSize": [1.0, .2, 30.0]}, X, centers, data=(*GROUPS, "floats")),
     "GaussianMixture": Sweep(clustering, mllib_clustering, {
         **{name: CLUSTERS[name] for name in CLUSTERS if name != "distanceMeasure"}, "tol": [.01, 1e-6]},
-        X, densities, data="groups"),
+        X, densities, data=GROUPS),
     "PCA": Sweep(feature, mllib_feature, {"k": [1, 2, 4]}, COLUMN_TO_COLUMN, components),
     "StandardScaler": Sweep(feature, mllib_feature, {"withMean": FLAG, "withStd": FLAG}, COLUMN_TO_COLUMN, scaled),
     "MinMaxScaler": Sweep(feature, mllib_feature, {"min": [0.0, -2.0], "max": [1.0, 3.0]}, COLUMN_TO_COLUMN, scaled),
@@ -233,78 +244,131 @@ SWEEPS: dict[str, Sweep] = {
         "implicitPrefs": FLAG, "alpha": [.5, 3.0], "nonnegative": FLAG, "seed": [5, -2],
         "coldStartStrategy": ["nan", "drop"]},
         # Without a column of ratings, which its documentation allows, MLlib does not find the column "" either.
-        {"userCol": "who", "itemCol": "what", "ratingCol": "stars"}, factors, data="ratings", tolerance=2e-4),
+        {"userCol": "who", "itemCol": "what", "ratingCol": "stars"}, factors,
+        data=("ratings", "many ratings"), tolerance=2e-4),
     "Word2Vec": Sweep(feature, mllib_feature, {
         "vectorSize": [3, 8], "minCount": [1, 4], "stepSize": [.025, .1], "maxIter": [1, 2], "seed": [4, -1],
         "windowSize": [2, 5], "maxSentenceLength": [7, 1000]}, {"inputCol": "words", "outputCol": "out"},
-        vectors_of_words, unswept={"numPartitions": "MLlib's partitions are other sentences"}, data="sentences",
+        vectors_of_words, unswept={"numPartitions": "MLlib's partitions are other sentences"}, data=("sentences",),
         tolerance=1e-2),
     "BucketedRandomProjectionLSH": Sweep(feature, mllib_feature, {
         "bucketLength": [.5, 2.0], "numHashTables": [1, 4], "seed": [3, 8]}, COLUMN_TO_COLUMN, nearest),
     "MinHashLSH": Sweep(feature, mllib_feature, {"numHashTables": [1, 4], "seed": [3, 8]}, COLUMN_TO_COLUMN, nearest,
-                        data="groups"),
+                        data=GROUPS),
 }
 
 
-def drawn(sweep: Sweep, draws: random.Random) -> dict[str, Any]:
+def drawn(sweep: Sweep, draws: random.Random, width: int) -> dict[str, Any]:
     """Parameters of one draw, without those that are left as they are by default."""
-    given = sweep.adjust({name: draws.choice(values) for name, values in sweep.values.items()}, draws)
+    given = sweep.adjust({name: draws.choice(values) for name, values in sweep.values.items()}, draws, width)
     return {name: value for name, value in {**sweep.fixed, **given}.items()
             if value is not None and not (name.endswith("olds") and value is False)
             and not (name[:5] in ("lower", "upper") and value is False)}
 
 
-def frames(spark: SparkSession) -> dict[str, DataFrame]:
-    """The rows that are fitted: some sparse, some of weight 0, a constant feature, an empty partition."""
-    rng = np.random.default_rng(2)
-    x = rng.normal(size=(90, 4)) * [1, 2, .5, 0] + [1, 0, 2, 1]
-    y = x @ [1, -.5, 2, 0] + rng.normal(size=90)
-    rows = [(float(label), float(label > 4), float(label > 3) + float(label > 5.5), float(abs(label) / 4 + .5),
-             float(number % 3), float(number % 2) / 4, vector(row, number))
+def points(spark: SparkSession, rng: np.random.Generator, kind: str) -> DataFrame:
+    """Rows with labels: some of weight 0, and an empty partition among them."""
+    count, width = 24 if kind == "few" else 90, 20 if kind == "wide" else 4
+    noise = rng.normal(size=(count, width))
+    x = {"plain": noise[:, :4] * [1, 2, .5, 0] + [1, 0, 2, 1], "scales": noise[:, :4] * [1e-3, 1, 1e2, 1e4],
+         "zeros": noise * (rng.random(noise.shape) < .3), "far": noise + 1000,
+         "correlated": noise[:, np.arange(width) // 2] + noise / 10}.get(kind, noise)
+    spread = x.std(axis=0)
+    slopes = np.resize([1, -.5, 2, 0], width) / np.where(spread > 0, spread, 1)
+    y = (x - x.mean(axis=0)) @ slopes + rng.normal(size=count)
+    half, most = np.quantile(y, [.5, .8])
+    rows = [(float(label), float(label > half), float(label > half) + float(label > most), float(abs(label) / 4 + .5),
+             float(number % 3), float(number % 2) / 4, vector(row, number, is_sparse=kind == "zeros"))
             for number, (row, label) in enumerate(zip(x, y, strict=True))]
     context = spark.sparkContext
     parts = context.parallelize(rows, 2).union(context.parallelize([], 1))
-    points = spark.createDataFrame(parts, ["y", "two", "three", "positive", "weight", "offset", "x"])
-    places = np.repeat([[9.0, 1, 0, 0], [0, 9, 1, 0], [1, 0, 9, 0]], 20, axis=0)
-    z = np.maximum(places + rng.normal(size=(60, 4)) / 10, 0)
+    return spark.createDataFrame(parts, ["y", "two", "three", "positive", "weight", "offset", "x"])
+
+
+def groups(spark: SparkSession, rng: np.random.Generator, kind: str) -> DataFrame:
+    """Rows without labels or negative numbers, in three places that are far apart, or within each other."""
+    places = np.repeat([[9.0, 1, 0, 0], [0, 9, 1, 0], [1, 0, 9, 0]], [5, 15, 40] if kind == "unequal" else 20, axis=0)
+    z = np.maximum(places + rng.normal(size=(60, 4)) * (3 if kind == "close" else .1), 0)
     z[:, 3] += 1
-    groups = spark.createDataFrame(context.parallelize(
-        [(float(number % 3 + 1), vector(row, number)) for number, row in enumerate(z)], 2), ["weight", "x"])
-    ratings = spark.createDataFrame(
-        [(int(u) - 3, int(i) * 1000, float(r)) for u, i, r in zip(rng.integers(0, 9, 60), rng.integers(0, 7, 60),
-                                                                 rng.integers(-1, 6, 60), strict=True)],
+    rows = [(float(number % 3 + 1), vector(row, number), row.tolist()) for number, row in enumerate(z)]
+    return spark.createDataFrame(spark.sparkContext.parallelize(rows, 2), ["weight", "x", "array"]).selectExpr(
+        "weight", "cast(array as array<float>) as x" if kind == "floats" else "x")
+
+
+def ratings(spark: SparkSession, rng: np.random.Generator, kind: str) -> DataFrame:
+    """Ratings of some users and items, none and twice among them."""
+    count, users, items = (400, 40, 25) if kind.startswith("many") else (60, 9, 7)
+    return spark.createDataFrame([(int(user) - 3, int(item) * 1000, float(stars)) for user, item, stars in zip(
+        rng.integers(0, users, count), rng.integers(0, items, count), rng.integers(-1, 6, count), strict=True)],
         "who int, what int, stars float")
+
+
+def sentences(spark: SparkSession, rng: np.random.Generator, kind: str) -> DataFrame:
+    """Sentences of words of which none occur equally often."""
     shares = 1 / np.arange(2, 9) / (1 / np.arange(2, 9)).sum()
-    sentences = spark.createDataFrame([([f"w{i}" for i in rng.choice(7, 12, p=shares)],) for _ in range(40)], ["words"])
-    found = {"rows": points, "groups": groups, "ratings": ratings, "sentences": sentences}
-    for df in found.values():
-        df.cache().count()
-    return found
+    return spark.createDataFrame([([f"w{i}" for i in rng.choice(7, 12, p=shares)],) for _ in range(40)], ["words"])
 
 
-def vector(row: np.ndarray, number: int) -> Any:
+#: What makes rows of each kind.
+DATA: dict[str, Callable[[SparkSession, np.random.Generator, str], DataFrame]] = {
+    **dict.fromkeys(POINTS, points), **dict.fromkeys([*GROUPS, "floats"], groups),
+    **dict.fromkeys(["ratings", "many ratings"], ratings), "sentences": sentences}
+
+
+def vector(row: np.ndarray, number: int, *, is_sparse: bool = False) -> Any:
+    """A row as a vector: a sparse one without its zeros, or, each seventh, with them."""
+    if is_sparse:
+        return Vectors.sparse(len(row), row.nonzero()[0], row[row.nonzero()])
     return Vectors.sparse(len(row), range(len(row)), row) if number % 7 == 0 else Vectors.dense(row)
 
 
-def difference(name: str, params: dict[str, Any], df: DataFrame) -> str:
-    """In what the models of both differ, or nothing."""
-    sweep = SWEEPS[name]
+@dataclass(frozen=True)
+class Outcome:
+    """A draw, and in what the models of both differ.
+
+    Parameters
+    ----------
+    name, data : str
+        The estimator, and the kind of rows.
+    params : dict
+        Its parameters.
+    text : str
+        In what the models differ; empty where they agree.
+    apart : float
+        The largest difference of numbers, over the largest number of the array that they are in, where that is above 1.
+    by_objective : bool
+        Whether numbers differ, at an objective that is not above MLlib's.
+    """
+
+    name: str
+    data: str
+    params: dict[str, Any]
+    text: str = ""
+    apart: float = 0.0
+    by_objective: bool = False
+
+
+def compared(draw: Outcome, df: DataFrame) -> Outcome:
+    """The outcome of a draw."""
+    sweep = SWEEPS[draw.name]
     # Of some parameters, such as the weights of factorization machines, constructors do not know.
-    ours, theirs = (getattr(module, name)()._set(**params) for module in (sweep.ours, sweep.theirs))
+    ours, theirs = (getattr(module, draw.name)()._set(**draw.params) for module in (sweep.ours, sweep.theirs))
     if text := sweep.prepare(ours, theirs, df):
-        return text
-    models = ours.fit(df), theirs.fit(df)
+        return replace(draw, text=text)
+    models, most = (ours.fit(df), theirs.fit(df)), 0.0
     for place, (found, expected) in enumerate(zip(*(sweep.numbers(model, df) for model in models), strict=True)):
         found, expected = np.asarray(found, float), np.asarray(expected, float)
         if found.shape != expected.shape:
-            return f"number {place}: shape {found.shape} for {expected.shape}"
-        scale = sweep.tolerance * max(1.0, float(np.abs(expected).max(initial=0)))
-        if not np.allclose(found, expected, rtol=sweep.tolerance, atol=scale, equal_nan=True):
-            worst = float(np.abs(found - expected).max())
-            if objective(models[0]) is not None and objective(models[0]) <= objective(models[1]) * (1 + 1e-8):
-                return ""
-            return f"number {place}: {worst:.2g} apart; objectives {objective(models[0])}, {objective(models[1])}"
-    return ""
+            return replace(draw, text=f"number {place}: shape {found.shape} for {expected.shape}")
+        scale = max(1.0, float(np.abs(expected).max(initial=0)))
+        apart = float(np.abs(found - expected).max(initial=0)) / scale
+        if not np.allclose(found, expected, rtol=sweep.tolerance, atol=sweep.tolerance * scale, equal_nan=True):
+            goals = [objective(model) for model in models]
+            if goals[0] is not None and goals[0] <= goals[1] * (1 + 1e-8):
+                return replace(draw, by_objective=True)
+            return replace(draw, text=f"number {place}: {apart:.2g} apart; objectives {goals[0]}, {goals[1]}")
+        most = max(most, apart)
+    return replace(draw, apart=most)
 
 
 def objective(model: Any) -> float | None:
@@ -316,35 +380,47 @@ def objective(model: Any) -> float | None:
     return float(model.summary.objectiveHistory[-1])
 
 
-def outcomes(spark: SparkSession, names: list[str], times: int, seed: int) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """Names, parameters and differences of some draws of each estimator."""
-    data = frames(spark)
+def outcomes(spark: SparkSession, names: list[str], times: int, seed: int) -> Iterator[Outcome]:
+    """The outcomes of some draws of each estimator."""
+    made: dict[str, DataFrame] = {}
     for name in names:
-        draws = random.Random(f"{name} {seed}")
-        for _ in range(times):
-            params = drawn(SWEEPS[name], draws)
+        draws, sweep = random.Random(f"{name} {seed}"), SWEEPS[name]
+        for number in range(times):
+            kind = sweep.data[(number + seed) % len(sweep.data)]
+            if kind not in made:
+                made[kind] = DATA[kind](spark, np.random.default_rng([seed, *kind.encode()]), kind).cache()
+                made[kind].count()
+            draw = Outcome(name, kind, drawn(sweep, draws, 20 if kind == "wide" else 4))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                yield name, params, difference(name, params, data[SWEEPS[name].data])
+                yield compared(draw, made[kind])
     loads.unload()
-    for df in data.values():
+    for df in made.values():
         df.unpersist()
 
 
-def main(times: str = "10", *names: str) -> int:
-    """Print the draws that differ, and return the exit status."""
-    wrong = 0
+@click.command(help=__doc__)
+@click.argument("names", nargs=-1)
+@click.option("--draws", default=10, help="draws of each estimator")
+@click.option("--seed", default=0)
+@click.option("--out", type=click.Path(path_type=Path), help="file that gets what is printed, too")
+def main(names: tuple[str, ...], draws: int, seed: int, out: Path | None) -> None:
+    lines = [f"PySpark {pyspark.__version__}, {draws} draws of each estimator, seed {seed}", "",
+             f"{'estimator':30}{'draws':>6}{'differ':>8}{'by objective':>14}{'apart':>10}  rows"]
+    print("\n".join(lines), flush=True)
     with topology.local() as place, host_context(place, fallback="error") as sc:
         sc.setLogLevel("OFF")
         for name in names or SWEEPS:
-            found = list(outcomes(SparkSession(sc), [name], int(times), 0))
-            differ = [(params, text) for _, params, text in found if text]
-            wrong += len(differ)
-            print(f"{name}: {len(found)} draws, {len(differ)} differ", flush=True)
-            for params, text in differ:
-                print(f"    {text}: {params}", flush=True)
-    return 1 if wrong else 0
+            found = list(outcomes(SparkSession(sc), [name], draws, seed))
+            differ = [each for each in found if each.text]
+            lines.append(f"{name:30}{len(found):6}{len(differ):8}{sum(each.by_objective for each in found):14}"
+                         f"{max(each.apart for each in found):10.1e}  {', '.join(SWEEPS[name].data)}")
+            lines += [f"    {each.data}: {each.text}: {each.params}" for each in differ]
+            print("\n".join(lines[-1 - len(differ):]), flush=True)
+            if out:
+                out.write_text("\n".join(lines) + "\n")
+    sys.exit(any(line.startswith("    ") for line in lines))
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    main()
