@@ -200,13 +200,12 @@ class SessionStateMachine:
                 del session.deaths[old]
             session.running = session.running and session.epoch != epoch
 
-    def adopt(self, found: Registration) -> list[Instruction]:
+    def adopt(self, process: Registration) -> list[Instruction]:
         """Take over a process that an earlier daemon started and that is still there."""
-        self._last_epoch = max(self._last_epoch, found.epoch)
-        session = self._add(SessionState(found.session, found.application, found.options, found.secret, found.epoch,
-                                         True,
-                                         endpoint=found.endpoint))
-        return self._watched(session, found.client_pids)
+        self._last_epoch = max(self._last_epoch, process.epoch)
+        session = self._add(SessionState(process.session, process.application, process.options, process.secret,
+                                         process.epoch, True, endpoint=process.endpoint))
+        return self._watched(session, process.client_pids)
 
     def expire(self) -> list[Instruction]:
         """End the sessions whose lease has run out by now."""

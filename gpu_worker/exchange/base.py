@@ -129,10 +129,10 @@ class JoinedWorld(ABC):
         """End the current plan: forget what the nodes agreed on for it."""
         self._agreed = ()
 
-    def agree(self, said: bytes) -> tuple[bytes, ...]:
+    def agree(self, data: bytes) -> tuple[bytes, ...]:
         """Return the messages of all ranks about their parts of the present plan, gathered once in a plan."""
         if not self._agreed:
-            self._agreed = self.gather(said)
+            self._agreed = self.gather(data)
         return self._agreed
 
     def exchange(self, said: bytes) -> RecordedExchange:

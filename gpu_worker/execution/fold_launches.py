@@ -94,8 +94,8 @@ class FoldLaunches:
 
         runs, buffers = Runs(), list[Buffer]()
 
-        def make_partials(found: Runs, total: int) -> Sequence[Buffer]:
-            runs.extend(found)
+        def make_partials(new: Runs, total: int) -> Sequence[Buffer]:
+            runs.extend(new)
             scratch, stream = self.launches.scratch, self.launches.streams.main(device)
             if key not in deals.folds:
                 folder = Folder(device, stream, scratch)

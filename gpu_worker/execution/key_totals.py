@@ -131,9 +131,9 @@ def _totals(step: FoldByKeyStep, folder: Folder, keys: HeldArray, block: Block) 
     return totals
 
 
-def _written_totals(found: PartitionFold, totals: Sequence[_KeyTotal]) -> list[np.ndarray]:
+def _written_totals(fold: PartitionFold, totals: Sequence[_KeyTotal]) -> list[np.ndarray]:
     """Leave the totals as elements in one piece of memory, which is the result; return their host parts."""
-    folder = found.folder
+    folder = fold.folder
     described = [Accumulators("", "add", total.operation.carried, total.elements) for total in totals]
     buffer, pieces = work_folds.piece(folder, described, [total.dtype for total in totals])
     for total, one in zip(totals, pieces, strict=True):
@@ -142,31 +142,31 @@ def _written_totals(found: PartitionFold, totals: Sequence[_KeyTotal]) -> list[n
             folder.write_elements(total.buffer, total.elements, total.operation, total.dtype, target)
         else:
             folder.move(total.buffer, target)
-        _note(found, total, one.values, one.offset)
+        _note(fold, total, one.values, one.offset)
     return [one.values for one in pieces]
 
 
-def _accumulators(found: PartitionFold, totals: Sequence[_KeyTotal]) -> list[np.ndarray]:
+def _accumulators(fold: PartitionFold, totals: Sequence[_KeyTotal]) -> list[np.ndarray]:
     """Leave the totals as accumulators, each in memory of its own, to be joined with others on the host; return their
     host parts.
     """
-    accumulators = [found.folder.out(total.buffer, total.elements, total.operation) for total in totals]
+    accumulators = [fold.folder.out(total.buffer, total.elements, total.operation) for total in totals]
     for total, values in zip(totals, accumulators, strict=True):
-        _note(found, total, values, -1)
+        _note(fold, total, values, -1)
     return accumulators
 
 
-def _note(found: PartitionFold, total: _KeyTotal, values: np.ndarray, offset: int) -> None:
+def _note(fold: PartitionFold, total: _KeyTotal, values: np.ndarray, offset: int) -> None:
     """Note where a total comes to lie: as elements at an offset, or as accumulators."""
     if total.is_guard:
         if total.how is not None:
-            found.parts[-1].guards = values
+            fold.parts[-1].guards = values
     elif total.how is None or total.field is None:
-        found.counts, found.counts_at = values.reshape(-1, 1), offset
+        fold.counts, fold.counts_at = values.reshape(-1, 1), offset
     else:
         field = replace(total.field, dtype=total.dtype) if offset >= 0 else total.field
         values = values.view(total.dtype).reshape(field.shape) if offset >= 0 else values
-        found.parts.append(FieldTotal(total.how, field, values, None, offset, total.operation.carried))
+        fold.parts.append(FieldTotal(total.how, field, values, None, offset, total.operation.carried))
 
 
 def joined_devices(partials: Sequence[PartitionFold], device: Device, stream: Stream,

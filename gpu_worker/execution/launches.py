@@ -227,13 +227,13 @@ class Launches:
         threads = math.prod(launch.block) if device.asynchronous else 1
         return [self.scratch.allocate(count * threads * launch.workspace, device, stream)]
 
-    def _prepare(self, launch: Launch, given: Sequence[Given], device: Device, stream: Stream) -> list[Buffer]:
+    def _prepare(self, launch: Launch, arguments: Sequence[Given], device: Device, stream: Stream) -> list[Buffer]:
         """Run a launch's preparation kernel, if it has one, and return the buffers that the launch needs from it."""
         first = launch.preparation
         if first is None:
             return []
         buffer = self.scratch.allocate(first.nbytes, device, stream)
-        device.launch(self._compile(launch, device, first.kernel), first.grid, first.block, [buffer, *given],
+        device.launch(self._compile(launch, device, first.kernel), first.grid, first.block, [buffer, *arguments],
                       stream=stream)
         return [buffer]
 

@@ -112,7 +112,7 @@ def joined_by_all(world: JoinedWorld, result: FoldResult | None, operators: Sequ
     return FoldResult(sum(share.count for share in shares), tuple(arrays), counts)
 
 
-def _joined(world: JoinedWorld, given: Sequence[int], own: np.ndarray | None, dtype: np.dtype,
+def _joined(world: JoinedWorld, ranks: Sequence[int], own: np.ndarray | None, dtype: np.dtype,
             shape: tuple[int, ...], operator: str) -> np.ndarray:
     """Return one array of all nodes that have records."""
     ufunc = getattr(np, operator_of(operator).ufunc)
@@ -122,10 +122,10 @@ def _joined(world: JoinedWorld, given: Sequence[int], own: np.ndarray | None, dt
     for first in range(0, len(joined), items):
         piece = joined[first:first + items]
         gathered = world.gather(b"" if flat is None else flat[first:first + items].tobytes())
-        if any(len(gathered[rank]) != piece.nbytes for rank in given):
+        if any(len(gathered[rank]) != piece.nbytes for rank in ranks):
             raise WorldLost("another node said something else than what it folded")
         with np.errstate(all="ignore"):
-            piece[:] = functools.reduce(ufunc, [np.frombuffer(gathered[rank], dtype) for rank in given])
+            piece[:] = functools.reduce(ufunc, [np.frombuffer(gathered[rank], dtype) for rank in ranks])
     return joined.reshape(shape)
 
 

@@ -255,12 +255,12 @@ class Service:
                 self._begin(sock, message)
             self._called.set()
 
-    def _answer_daemon(self, connection: Connection, taken: Taken) -> None:
+    def _answer_daemon(self, connection: Connection, clients: Taken) -> None:
         """Answer a daemon, which would end this process without an answer."""
         until = time.monotonic() + _REFUSED_SECONDS
         while True:
             try:
-                return connection.send(taken, Taken)
+                return connection.send(clients, Taken)
             except (OutOfMemory, OutOfResources):
                 if time.monotonic() > until:
                     raise

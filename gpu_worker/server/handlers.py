@@ -335,10 +335,10 @@ class SessionWorker:
         log.debug("plan %d: %d partitions, %.6f s", request.number, len(plan.plan.inputs), reply.times.total)
         return self._with_snapshots(reply), [] if fetched is None else [fetched.release()]
 
-    def _save(self, save: Save, found: tuple[Ran, Payload | None] | Submission) -> None:
+    def _save(self, save: Save, answer: tuple[Ran, Payload | None] | Submission) -> None:
         """Take a snapshot of a plan's kept result, once the plan is complete."""
-        if isinstance(found, Submission):
-            self._line.finish(found)
+        if isinstance(answer, Submission):
+            self._line.finish(answer)
         self._snapshots.begin(save)
 
     def _with_snapshots(self, reply: Ran) -> Ran:

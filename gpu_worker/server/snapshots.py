@@ -425,14 +425,14 @@ class ProcessSnapshots:
         with shared.memory:
             yield shared
 
-    def _take_over(self, number: int, found: Kept) -> None:
+    def _take_over(self, number: int, snapshot: Kept) -> None:
         """Hold a snapshot that only the daemon has, so that it survives the daemon, and its memory can be reused."""
-        memory = found.memory.share()
+        memory = snapshot.memory.share()
         self.pool.pin(memory.array)
         with self._lock:
             self._left.add(number)
             before = self._memory.get(number)
-            self._memory[number] = replace(found, memory=memory)
+            self._memory[number] = replace(snapshot, memory=memory)
         if before is not None:
             self._discard(before.memory)
 

@@ -123,7 +123,7 @@ class NoRecords:
 
     name: str
 
-    def __call__(self, _: int, given: Iterable[Any]) -> Iterator[Any]:
+    def __call__(self, _: int, records: Iterable[Any]) -> Iterator[Any]:
         raise PublicationLost(f"the publication {self.name!r} is not attached here any more: attach it again")
 
 

@@ -25,12 +25,12 @@ _Class = TypeVar("_Class", bound=type)
 OF_RDDS = ("cartesian", "coalesce", "partitionBy", "pipe", "repartition", "sortByKey", "union", "zip")
 
 
-def adopted(found: Any) -> Any:
+def adopted(result: Any) -> Any:
     """Make a plain RDD one whose errors are brief, and return it; return anything else as it is."""
-    changed = _CLASSES.get(type(found))
+    changed = _CLASSES.get(type(result))
     if changed is not None:
-        found.__class__ = changed
-    return found
+        result.__class__ = changed
+    return result
 
 
 def of_brief_errors(reader: _Function) -> _Function:
@@ -72,8 +72,8 @@ def _answering(cls: type, name: str, method: Callable[..., Any]) -> Callable[...
 class _Answers(Iterator[Any]):
     """Iterator over an action's answers, whose errors are brief."""
 
-    def __init__(self, found: Iterator[Any]):
-        self._found = found
+    def __init__(self, results: Iterator[Any]):
+        self._found = results
 
     @brief
     def __next__(self) -> Any:

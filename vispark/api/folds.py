@@ -214,13 +214,13 @@ def _aggregate(vrdd: RecordedRDD, action: str, zero: Any, step: Callable[[Any, A
         return spark()
 
 
-def _risk(vrdd: RecordedRDD, found: Aggregation) -> str:
+def _risk(vrdd: RecordedRDD, aggregation: Aggregation) -> str:
     """Return the reason not to compute a function of records in the workers; "" if there is none."""
     if not vrdd._is_held():
         return ""
     if any(content.layout.kind != "elements" for content in vrdd._results()):
         return "it takes records whole, and a vmap of blocks takes their rows"
-    return why_no_python_number(vrdd, found.mapped)
+    return why_no_python_number(vrdd, aggregation.mapped)
 
 
 def _total(vrdd: RecordedRDD, action: str, zero: Any, combine: Callable[[Any, Any], Any], mapped: RecordedRDD,

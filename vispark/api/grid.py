@@ -569,16 +569,16 @@ def _whole(name: str, value: Any, least: int) -> int:
     return int(value)
 
 
-def _extents(name: str, given: Any, least: int) -> tuple[int, ...]:
-    items = tuple(given) if isinstance(given, tuple | list | np.ndarray) else (given,)
+def _extents(name: str, extents: Any, least: int) -> tuple[int, ...]:
+    items = tuple(extents) if isinstance(extents, tuple | list | np.ndarray) else (extents,)
     return tuple(_whole(name, item, least) for item in items)
 
 
-def _for_axes(name: str, given: Any, least: int, ndim: int) -> tuple[int, ...]:
+def _for_axes(name: str, value: Any, least: int, ndim: int) -> tuple[int, ...]:
     """Return one number for each axis, from one number for all axes or one for each."""
-    if isinstance(given, Integral):
-        return (_whole(name, given, least),) * ndim
-    extents = _extents(name, given, least)
+    if isinstance(value, Integral):
+        return (_whole(name, value, least),) * ndim
+    extents = _extents(name, value, least)
     if len(extents) != ndim:
         raise PlanError(f"{name}={extents} has {len(extents)} items for a grid of {ndim} axes; give one for each, or "
                         "one number for all")

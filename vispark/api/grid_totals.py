@@ -171,9 +171,9 @@ def _fields(held: VRDD, field: str | None, action: str) -> dict[str, np.dtype]:
     return {field: dtypes[field]}
 
 
-def _one_field(found: dict[str, Any], field: str | None) -> Any:
+def _one_field(results: dict[str, Any], field: str | None) -> Any:
     """Return the number of the one field, or all by name."""
-    return next(iter(found.values())) if field is not None or list(found) == [""] else found
+    return next(iter(results.values())) if field is not None or list(results) == [""] else results
 
 
 def _sum(held: VRDD, name: str, kind: np.dtype, *, squared: bool) -> Any:

@@ -162,5 +162,5 @@ def _of_fours(function: Callable[[Any, Any], Any], key: Callable[[Any], Any],
 _OF_TUPLES: dict[int, Callable[..., Callable[[Any], Any]]] = {2: _of_pairs, 3: _of_triples, 4: _of_fours}
 
 
-def _same(given: Any) -> Any:
-    return given
+def _same(value: Any) -> Any:
+    return value

@@ -324,8 +324,8 @@ def _parallel(context: Any, pairs: list[Any]) -> RDD[Any]:
     return rdd
 
 
-def _same(given: Any) -> Any:
-    return given
+def _same(value: Any) -> Any:
+    return value
 
 
 #: Python's types of keys, as which a function gives them back.

@@ -151,10 +151,10 @@ class _Piece:
         return self._checked(key, fitted(block.astype(block.dtype.newbyteorder("="), copy=False), key.shape, self.dtype,
                                          f"{called(self.name)} in {self.stored.path}", _coordinates(key)))
 
-    def _checked(self, key: BlockKey, found: np.ndarray) -> np.ndarray:
+    def _checked(self, key: BlockKey, array: np.ndarray) -> np.ndarray:
         if self.checked:
-            _check_finite(found, key, self.name)
-        return found
+            _check_finite(array, key, self.name)
+        return array
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ template <class... vispark_r> struct vispark_arity<void (*)(vispark_r...)> {
 _KINDS = {"b": "b", "i": "i", "u": "u", "f": "f", "c": "s", "V": "s"}
 
 
-def checks(kernel: Kernel, given: Sequence[Given], settled: Sequence[Argument | ArrayValue | None],
+def checks(kernel: Kernel, arguments: Sequence[Given], settled: Sequence[Argument | ArrayValue | None],
            inputs: Signature, outputs: Sequence[Field]) -> str:
     """Return the C++ checks to append to a kernel's source for one call of ``exec``; empty if the source settles all
     types.
@@ -99,18 +99,18 @@ def checks(kernel: Kernel, given: Sequence[Given], settled: Sequence[Argument | 
     parameters = kernel.parameters
     if parameters is not None and all(parameter.settled for parameter in parameters):
         return ""
-    asserted = list(_assertions(kernel, given, settled, inputs, outputs))
+    asserted = list(_assertions(kernel, arguments, settled, inputs, outputs))
     return "\n".join(["", f'#line 1 "{CHECKS_FILE}"', _PRELUDE, *asserted, ""])
 
 
-def _assertions(kernel: Kernel, given: Sequence[Given], settled: Sequence[Argument | ArrayValue | None],
+def _assertions(kernel: Kernel, arguments: Sequence[Given], settled: Sequence[Argument | ArrayValue | None],
                 inputs: Signature, outputs: Sequence[Field]) -> Iterator[str]:
     function, parameters = f"decltype(&{kernel.name})", kernel.parameters
     name = kernel.name.replace("\\", "").replace('"', "'")
     if parameters is None:
-        yield (f'static_assert(vispark_arity<{function}>::vispark_is == {len(given)}, "{name} is given {len(given)}'
-               ' arguments, and has another number of parameters");')
-    for place, (argument, value) in enumerate(zip(given, settled, strict=True)):
+        yield (f'static_assert(vispark_arity<{function}>::vispark_is == {len(arguments)}, "{name} is given '
+               f'{len(arguments)} arguments, and has another number of parameters");')
+    for place, (argument, value) in enumerate(zip(arguments, settled, strict=True)):
         if parameters is not None and parameters[place].settled:
             continue
         dtype = _dtype(argument if value is None else value, inputs, outputs)

@@ -193,27 +193,27 @@ def _short(structure: CudaStructure) -> str:
     return text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN].rpartition(",")[0] + ", ..."
 
 
-def _fitted(given: ScalarArgument, parameter: DeclaredParameter | None) -> ScalarArgument:
+def _fitted(argument: ScalarArgument, parameter: DeclaredParameter | None) -> ScalarArgument:
     """Return a NumPy scalar with its parameter's dtype."""
     if parameter is None:
-        return given
+        return argument
     if parameter.pointer:
-        raise _no_number(parameter, _described(given))
-    nbytes = np.dtype(given.dtype).itemsize
-    if parameter.structure is not None and not (given.dtype in (parameter.structure.elements or ())
+        raise _no_number(parameter, _described(argument))
+    nbytes = np.dtype(argument.dtype).itemsize
+    if parameter.structure is not None and not (argument.dtype in (parameter.structure.elements or ())
                                                 and nbytes == parameter.structure.nbytes):
-        raise _no_number(parameter, _described(given))
-    if parameter.dtypes is not None and given.dtype not in parameter.dtypes:
-        raise LaunchError(f"the parameter `{parameter.text}` is given {_described(given)}: write"
+        raise _no_number(parameter, _described(argument))
+    if parameter.dtypes is not None and argument.dtype not in parameter.dtypes:
+        raise LaunchError(f"the parameter `{parameter.text}` is given {_described(argument)}: write"
                           f" {_constructor(np.dtype(parameter.dtypes[0]))}")
-    return given
+    return argument
 
 
-def _check_address(parameter: DeclaredParameter, given: InSymbol | OutSymbol | ArrayValue) -> None:
+def _check_address(parameter: DeclaredParameter, argument: InSymbol | OutSymbol | ArrayValue) -> None:
     if parameter.pointer is False:
-        raise LaunchError(f"the parameter `{parameter.text}` is no pointer, but is given {given}, an address")
-    if isinstance(given, OutSymbol) and parameter.constant:
-        raise LaunchError(f"the parameter `{parameter.text}` is const, but is given {given}, which the kernel is to"
+        raise LaunchError(f"the parameter `{parameter.text}` is no pointer, but is given {argument}, an address")
+    if isinstance(argument, OutSymbol) and parameter.constant:
+        raise LaunchError(f"the parameter `{parameter.text}` is const, but is given {argument}, which the kernel is to"
                           " write")
 
 
@@ -225,9 +225,9 @@ def check_elements(parameter: DeclaredParameter, dtype: str, described: str) -> 
                           f" {np.dtype(dtype).name}")
 
 
-def _described(given: Given) -> str:
-    if isinstance(given, ScalarArgument):
-        dtype: Any = np.dtype(given.dtype)
+def _described(argument: Given) -> str:
+    if isinstance(argument, ScalarArgument):
+        dtype: Any = np.dtype(argument.dtype)
         return (f"a structure of {dtype.itemsize} bytes" if dtype.kind == "V" else
-                f"the {dtype.name} {np.frombuffer(given.value, dtype)[0]}")
-    return f"the function {given}" if isinstance(given, UserFunction) else re.sub(r"\s+", " ", str(given))
+                f"the {dtype.name} {np.frombuffer(argument.value, dtype)[0]}")
+    return f"the function {argument}" if isinstance(argument, UserFunction) else re.sub(r"\s+", " ", str(argument))

@@ -108,14 +108,14 @@ def compiler_checks(spec: ExecSpec, signature: Signature) -> str:
     return checks(spec.kernel, spec.arguments, geometry.arguments, signature, geometry.outputs)
 
 
-def _argument(given: Given, settled: Any, slots: SlotTable, origin: ArgumentRef) -> Argument:
+def _argument(passed: Given, settled: Any, slots: SlotTable, origin: ArgumentRef) -> Argument:
     """Return an argument of the launch: constants of the block go into the plan, values of the call into each pass."""
     if isinstance(settled, ArrayValue):
         return ArrayArgument(slots.slot(settled))
     if settled is not None:
         argument: Argument = settled
         return argument
-    return ArrayArgument(slots.slot(origin)) if isinstance(given, ArrayValue) else Value(slots.slot(origin))
+    return ArrayArgument(slots.slot(origin)) if isinstance(passed, ArrayValue) else Value(slots.slot(origin))
 
 
 @cached(entries=1024)
@@ -144,15 +144,15 @@ def _called(what: str, function: UserFunction, view: BlockView) -> Any:
     try:
         return function.function(view)
     except _USERS_ERRORS as error:
-        said = f"{type(error).__name__}: {error}"
-        raise LaunchError(f"the function given as {what} raised {said}, for the block {view}") from error
+        reason = f"{type(error).__name__}: {error}"
+        raise LaunchError(f"the function given as {what} raised {reason}, for the block {view}") from error
 
 
-def _value(what: str, given: Any, view: BlockView, check: Callable[[object], Any]) -> Any:
+def _value(what: str, argument: Any, view: BlockView, check: Callable[[object], Any]) -> Any:
     """Return a value, an extent or a user's function, evaluated for a block and checked."""
-    if not isinstance(given, UserFunction):
-        return check(_evaluated(given, view))
-    value = _called(what, given, view)
+    if not isinstance(argument, UserFunction):
+        return check(_evaluated(argument, view))
+    value = _called(what, argument, view)
     if callable(value):
         raise LaunchError(f"the function given as {what} returned another function, for the block {view}")
     try:
@@ -168,7 +168,7 @@ def _evaluated(value: Any, view: BlockView) -> Any:
     return tuple(_evaluated(part, view) for part in value) if isinstance(value, tuple) else value
 
 
-def _sizes(name: str, given: Extents | UserFunction, view: BlockView, empty: bool = False) -> tuple[int, ...]:
+def _sizes(name: str, size: Extents | UserFunction, view: BlockView, empty: bool = False) -> tuple[int, ...]:
     """Return a grid or block. A grid without blocks is valid for an ``empty`` result, and becomes ()."""
     def check(value: object) -> Any:
         extents = value if isinstance(value, tuple | list) else (value,)
@@ -176,7 +176,7 @@ def _sizes(name: str, given: Extents | UserFunction, view: BlockView, empty: boo
             return ()
         return checked_extents(name, value)
 
-    sizes: tuple[int, ...] = _value(f"{name}=", given, view, check)
+    sizes: tuple[int, ...] = _value(f"{name}=", size, view, check)
     return sizes
 
 
@@ -270,20 +270,20 @@ def _settled_arguments(spec: ExecSpec, view: BlockView,
             yield None
 
 
-def _input(given: InSymbol, view: BlockView) -> In | ArrayValue:
+def _input(symbol: InSymbol, view: BlockView) -> In | ArrayValue:
     """Return an array of the block; of rows that are of one length, and lie as a table, where each would lie."""
-    name = given.field + given.part
-    if given.part == STARTS and all(field.name != name for field in view.signature.fields):
-        records, length = InSymbol(given.field).select(view).shape
+    name = symbol.field + symbol.part
+    if symbol.part == STARTS and all(field.name != name for field in view.signature.fields):
+        records, length = InSymbol(symbol.field).select(view).shape
         rows = np.column_stack([np.arange(records, dtype=np.int64) * length, np.full(records, length, np.int64)])
-        return ArrayValue.of(rows, str(given))
+        return ArrayValue.of(rows, str(symbol))
     return In(name)
 
 
-def _function_argument(given: UserFunction, view: BlockView, parameter: DeclaredParameter | None,
+def _function_argument(function: UserFunction, view: BlockView, parameter: DeclaredParameter | None,
                        what: str) -> ScalarArgument | ArrayValue:
     def check(value: object) -> Any:
         return as_parameter(value, parameter, what)
 
-    settled: ScalarArgument | ArrayValue = _value(what, given, view, check)
+    settled: ScalarArgument | ArrayValue = _value(what, function, view, check)
     return settled

@@ -109,13 +109,13 @@ def fuse(calls: Sequence[TracedCall], record: ElementSpec, *, wanted: frozenset[
 
 
 @functools.lru_cache(maxsize=512)
-def _kernel(links: tuple[Link, ...], record: ElementSpec, given: tuple[tuple[Place, ArgumentType], ...],
+def _kernel(links: tuple[Link, ...], record: ElementSpec, arguments: tuple[tuple[Place, ArgumentType], ...],
             statics: tuple[tuple[Place, Any], ...], wanted: frozenset[str] | None,
             folding: Folding | None, shared_limit: int) -> TableKernel:
     """Write a kernel, once for arguments of the same types: a chain with other values gives the same kernel."""
     def written(lanes: int, multiplied: bool, apart: frozenset[str] | None = None,
                 wanted: frozenset[str] | None = wanted) -> RowFunction:
-        return RowWriter(links, record, dict(given), dict(statics), wanted, folding is not None,
+        return RowWriter(links, record, dict(arguments), dict(statics), wanted, folding is not None,
                          lanes, multiplied, apart).write()
 
     if folding is not None and not folding.key:

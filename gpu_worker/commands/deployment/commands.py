@@ -136,9 +136,9 @@ def write_templates(platform: str, out: Path | None, program: str, image: str, r
         click.echo(path)
 
 
-def _parameters(given: tuple[str, ...]) -> dict[str, str]:
+def _parameters(texts: tuple[str, ...]) -> dict[str, str]:
     parameters: dict[str, str] = {}
-    for text in given:
+    for text in texts:
         name, separator, value = text.partition("=")
         if not separator or not name:
             raise OptionError(f"a parameter is NAME=VALUE, not {text!r}")
@@ -152,13 +152,13 @@ def _lines(details: dict[str, str]) -> str:
     return "".join(f"  {name:10} {value}\n" for name, value in details.items() if value)
 
 
-def _table(found: list[ClusterStatus]) -> str:
-    if not found:
+def _table(statuses: list[ClusterStatus]) -> str:
+    if not statuses:
         return "no clusters"
     rows = [("name", "platform", "state", "recorded", "id"), *(
         (each.name or "?", each.platform, each.state, "here" if each.is_recorded else "elsewhere", each.id)
-        for each in found)]
+        for each in statuses)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join(lines + [f"{each.name or '?'}: {each.details['error']}" for each in found
+    return "\n".join(lines + [f"{each.name or '?'}: {each.details['error']}" for each in statuses
                               if "error" in each.details])

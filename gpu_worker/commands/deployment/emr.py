@@ -68,9 +68,9 @@ class EmrPlatform(Platform):
         """The region, the template, and the parameters of the package's template."""
         return _parameters("")
 
-    def checked(self, given: Mapping[str, str]) -> dict[str, str]:
+    def checked(self, values: Mapping[str, str]) -> dict[str, str]:
         """Return the values of all parameters, those of the template that is given."""
-        return checked(_parameters(given.get("template", "")), given)
+        return checked(_parameters(values.get("template", "")), values)
 
     def place(self, identity: str, values: Mapping[str, str]) -> dict[str, str]:
         """Return the region, as AWS's own settings say where none is given."""

@@ -38,11 +38,11 @@ class Sampler(Feed):
         return node, point(node, time.time() + self._before.at - time.monotonic())
 
 
-def described(found: Sample, speeds: dict[str, Rates]) -> dict[str, Any]:
+def described(latest: Sample, speeds: dict[str, Rates]) -> dict[str, Any]:
     """Return a sample as what a page shows of it."""
-    report = found.report
+    report = latest.report
     if report is None:
-        return {"up": False, "reason": found.reason}
+        return {"up": False, "reason": latest.reason}
     return {"up": True, "worker": report.worker, "pid": report.pid, "uptime": report.uptime,
             "sessions": [_session(each, speeds.get(each.session)) for each in report.sessions]}
 

@@ -68,8 +68,8 @@ class Access:
             self._used[body] = end
         return is_new and end > now
 
-    def _signature(self, said: str) -> str:
-        return hmac.new(self.secret.encode(), said.encode(), "sha256").hexdigest()
+    def _signature(self, body: str) -> str:
+        return hmac.new(self.secret.encode(), body.encode(), "sha256").hexdigest()
 
     def is_known_browser(self, cookie: str) -> bool:
         """Return whether a cookie's value is that of this server."""

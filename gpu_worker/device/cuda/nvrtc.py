@@ -190,9 +190,9 @@ def _program(library: Any, source: Source) -> Iterator[Any]:
         library.nvrtcDestroyProgram(program)
 
 
-def _options(given: Sequence[str], arch: str) -> list[str]:
-    chosen = any(option.startswith(("-arch", "--gpu-architecture")) for option in given)
-    return [*([] if chosen else [f"--gpu-architecture={arch}"]), *given,
+def _options(options: Sequence[str], arch: str) -> list[str]:
+    chosen = any(option.startswith(("-arch", "--gpu-architecture")) for option in options)
+    return [*([] if chosen else [f"--gpu-architecture={arch}"]), *options,
             *(f"-I{path}" for path in (*HEADERS, *INCLUDES, *cuda_headers()))]
 
 

@@ -18,8 +18,8 @@ from gpu_worker.protocol.errors import DeadlineExceeded
 
 
 @dataclass(eq=False, slots=True)
-class _Waiting:
-    """Plan that waits: one that is to run by itself, for those that were there before it, and then for all."""
+class _QueuedPlan:
+    """Plan in the queue: one that is to run alone waits for those that ran before it came, and then for all."""
 
     alone: bool
     before: frozenset[int]
@@ -41,7 +41,7 @@ class Admission:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_QueuedPlan] = []
         self._is_alone = False
         self._running: set[int] = set()
         self._numbers = itertools.count(1)
@@ -76,13 +76,13 @@ class Admission:
         """
         with self._changed:
             if alone or self._is_alone or self._waiting:
-                self._wait(_Waiting(alone, frozenset(self._running)), seconds)
+                self._wait(_QueuedPlan(alone, frozenset(self._running)), seconds)
             number = next(self._numbers)
             self._running.add(number)
             self._is_alone = alone
             return number
 
-    def _wait(self, plan: _Waiting, seconds: float) -> None:
+    def _wait(self, plan: _QueuedPlan, seconds: float) -> None:
         deadline = time.monotonic() + seconds
         self._waiting.append(plan)
         try:
@@ -93,7 +93,7 @@ class Admission:
             self._waiting.remove(plan)
             self._changed.notify_all()
 
-    def _may_enter(self, plan: _Waiting) -> bool:
+    def _may_enter(self, plan: _QueuedPlan) -> bool:
         if self._is_alone:
             return False
         if plan.alone:

@@ -126,7 +126,7 @@ def exchange(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Conti
 
 
 def _fill(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continued], context: GridContext,
-          tags: dict[Buffer, tuple[Any, ...]], made: Exchange) -> None:
+          tags: dict[Buffer, tuple[Any, ...]], result: Exchange) -> None:
     """Append the operations that fill boundary values, except those that are in place."""
     copies: dict[Device, list[Copy]] = defaultdict(list)
     for halo in halos:
@@ -140,7 +140,7 @@ def _fill(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continue
                 tags[buffer] = domain.boxes[place], halo.key
                 copies[buffer.device] += [_filled(domain, cells, piece, halo, context) for piece in fills[place]]
     for device, several in copies.items():
-        made.filled += context.copying(device, several, context.stream(device))
+        result.filled += context.copying(device, several, context.stream(device))
 
 
 def _fills(domain: Domain, halo: Continued) -> dict[int, list[Filled]]:
@@ -191,7 +191,7 @@ def _range(box: Box, axis: int) -> tuple[int, int]:
 
 def _across(domain: Domain, fields: Sequence[Cells], across: Sequence[Across], addresses: np.ndarray,
             context: GridContext,
-            made: Exchange) -> None:
+            result: Exchange) -> None:
     """Append the operations between devices: the giving device writes into the taking one's memory.
 
     The stream beside starts when the cells to give are there, and nobody reads the ghosts to be overwritten any more;
@@ -200,14 +200,14 @@ def _across(domain: Domain, fields: Sequence[Cells], across: Sequence[Across], a
     for routing in across:
         giver, stream = routing.giver, context.copy_stream(routing.giver)
         for device in (giver, *routing.takers):
-            made.beside.append(partial(giver.wait, context.stream(device), stream=stream, of=device))
+            result.beside.append(partial(giver.wait, context.stream(device), stream=stream, of=device))
         if routing.direct is not None:
-            made.beside += context.routing(giver, routing.direct, addresses, stream)
+            result.beside += context.routing(giver, routing.direct, addresses, stream)
         for taker, pieces in routing.staged:
             copies = [copy_of(domain, piece, fields[number].dtype.itemsize, fields[number]) for number, piece in pieces]
-            made.beside += _staged(giver, taker, copies, context)
-        made.came += [GhostDependency(taker, stream, giver) for taker in routing.takers]
-        made.settled.append(partial(giver.wait, stream, stream=context.stream(giver), of=giver))
+            result.beside += _staged(giver, taker, copies, context)
+        result.came += [GhostDependency(taker, stream, giver) for taker in routing.takers]
+        result.settled.append(partial(giver.wait, stream, stream=context.stream(giver), of=giver))
 
 
 def _staged(giver: Device, taker: Device, copies: Sequence[Copy], context: GridContext) -> list[Operation]:

@@ -93,13 +93,13 @@ def exchange_with_nodes(domain: Domain, content: Mapping[str, Cells], halos: Seq
 
 
 def _operations(sends: Sequence[Message], receives: Sequence[Message], context: GridContext, world: JoinedWorld,
-                made: NodeExchange) -> None:
+                result: NodeExchange) -> None:
     staged = world.stage([message.part for message in sends], [message.part for message in receives])
     devices = list(dict.fromkeys(message.device for message in (*sends, *receives)))
-    made.beside += [partial(device.wait, context.stream(device), stream=context.copy_stream(device), of=device)
-                    for device in devices]
+    result.beside += [partial(device.wait, context.stream(device), stream=context.copy_stream(device), of=device)
+                      for device in devices]
     for message, location in zip(sends, staged.sends, strict=True):
-        made.beside += _sending(message, location, context)
+        result.beside += _sending(message, location, context)
     under_way: list[Future[Any]] = []
     streams = {device: context.copy_stream(device) for device in devices}
 
@@ -108,20 +108,20 @@ def _operations(sends: Sequence[Message], receives: Sequence[Message], context: 
         for device, stream in streams.items():
             device.synchronize(stream=stream)
 
-    made.beside.append(context.act(lambda: under_way.append(world.start(staged, ready)), devices[0]))
-    made.after.append(context.act(lambda: world.result(under_way.pop()), devices[0]))
+    result.beside.append(context.act(lambda: under_way.append(world.start(staged, ready)), devices[0]))
+    result.after.append(context.act(lambda: world.result(under_way.pop()), devices[0]))
     landed: dict[Device, list[Copy]] = defaultdict(list)
     for message, location in zip(receives, staged.receives, strict=True):
         buffer = location.buffer or context.held(message.nbytes, message.device)
         if location.host is not None:
-            made.after.append(partial(message.device.copy_in, buffer, location.host,
-                                      stream=context.copy_stream(message.device)))
+            result.after.append(partial(message.device.copy_in, buffer, location.host,
+                                        stream=context.copy_stream(message.device)))
         landed[message.device] += [copy(buffer.address) for copy in message.copies]
     for device, copies in landed.items():
-        made.after += context.copying(device, copies, context.copy_stream(device))
-        made.takers.append(device)
-    made.settled += [partial(device.wait, stream, stream=context.stream(device), of=device)
-                     for device, stream in streams.items() if any(message.device is device for message in sends)]
+        result.after += context.copying(device, copies, context.copy_stream(device))
+        result.takers.append(device)
+    result.settled += [partial(device.wait, stream, stream=context.stream(device), of=device)
+                       for device, stream in streams.items() if any(message.device is device for message in sends)]
 
 
 def _sending(message: Message, location: MessageMemory, context: GridContext) -> list[Operation]:

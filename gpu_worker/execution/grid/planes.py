@@ -376,13 +376,13 @@ class GridByPlanes:
         return reserved
 
     def _copied_out(self, domain: Domain, after: Mapping[str, Cells], planes: _Planes,
-                    made: Sequence[Partition]) -> list[tuple[np.ndarray, np.ndarray]]:
+                    results: Sequence[Partition]) -> list[tuple[np.ndarray, np.ndarray]]:
         """Copy a range's planes out to the blocks, without waiting for it; return where to store what, behind that."""
         context, patch = self._steps.context, domain.patches[0]
         device, copies, staged = patch.device, list[Copy](), list[tuple[Buffer, HeldArray]]()
         for name, cells in after.items():
             size = cells.dtype.itemsize
-            for box, array in self._held(made):
+            for box, array in self._held(results):
                 shared = box.shared(planes.only)
                 if array.field.name == name and shared.size:
                     rows = array.rows(shared.low[self._axis] - box.low[self._axis],

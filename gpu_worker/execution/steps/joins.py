@@ -72,7 +72,7 @@ class JoinByKeyHandler(StepHandler[JoinByKeyStep]):
         return right.cut(int(np.searchsorted(right_keys, left_keys[0], "left")),
                          int(np.searchsorted(right_keys, left_keys[-1], "right")))
 
-    def _match(self, context: RunContext, left: Partition, right: Partition, made: Partition) -> None:
+    def _match(self, context: RunContext, left: Partition, right: Partition, result: Partition) -> None:
         work, other = RowKeys(context, left, self.step.key), RowKeys(context, right, self.step.key)
         dtypes = [[array.field.dtype for array in each.arrays] for each in (work, other)]
         if dtypes[0] != dtypes[1]:
@@ -103,7 +103,7 @@ class JoinByKeyHandler(StepHandler[JoinByKeyStep]):
             first = len(self.step.left)
             block = [*self._taken(work, left, self.step.left, self.step.names[:first], places[0], pairs),
                      *self._taken(work, right, self.step.right, self.step.names[first:], places[1], pairs)]
-            made.blocks, made.count, made.layout = [tuple(block)], pairs, self.step.layout
+            result.blocks, result.count, result.layout = [tuple(block)], pairs, self.step.layout
         work.close()
 
     def _check_memory(self, work: RowKeys, left: Partition, right: Partition, pairs: int) -> None:

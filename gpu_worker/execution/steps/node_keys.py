@@ -195,11 +195,11 @@ class NodeKeys:
             raise OutOfMemory(f"{self._label}: a node has no room for its partitions")
         return allocated
 
-    def _unpack(self, plan: NodePlan, peer: int, buffer: Buffer, made: Sequence[Partition]) -> None:
+    def _unpack(self, plan: NodePlan, peer: int, buffer: Buffer, parts: Sequence[Partition]) -> None:
         """Enqueue the copies of another node's rows from the message to the new partitions."""
         places, _ = plan.packed(peer, self._world.rank)
         counts = plan.counts(peer)
-        for at, partition in enumerate(made):
+        for at, partition in enumerate(parts):
             stream = self._context.streams.main(partition.device)
             for place in range(len(counts)):
                 rows = int(counts[place, partition.index])

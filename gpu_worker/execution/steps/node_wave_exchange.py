@@ -79,7 +79,7 @@ class HostMessages:
             start = offset + behind * size
             store(self._sends[peer][start:start + memory.nbytes], memory)
 
-    def move(self, device: Device, made: Sequence[Partition]) -> None:
+    def move(self, device: Device, parts: Sequence[Partition]) -> None:
         """Move the rows between the nodes, by a device's messages, and put those that came where they belong.
 
         Raises
@@ -90,13 +90,13 @@ class HostMessages:
         messages = NodeMessages(self._world, device, self._context.streams.main(device))
         messages.move(self._sends, self._receives, rounds_of(self.plan, self._world.size))
         for peer, content in self._receives.items():
-            self._unpack(peer, content, made)
+            self._unpack(peer, content, parts)
         self._sends, self._receives = {}, {}
 
-    def _unpack(self, peer: int, content: np.ndarray, made: Sequence[Partition]) -> None:
+    def _unpack(self, peer: int, content: np.ndarray, parts: Sequence[Partition]) -> None:
         """Copy another node's rows from the message to the new partitions."""
         offsets, counts = self.plan.packed(peer, self._world.rank)[0], self.plan.counts(peer)
-        for at, partition in enumerate(made):
+        for at, partition in enumerate(parts):
             for place in range(len(counts)):
                 rows = int(counts[place, partition.index])
                 first = int(self.plan.rows_before(peer, place)[partition.index])

@@ -213,7 +213,7 @@ class PartitionByKeyHandler(KeyedStep):
                 partition.layout = self.step.layout
         return empty
 
-    def _check_rows(self, made: Sequence[Partition], rows: np.ndarray, nbytes: int) -> None:
+    def _check_rows(self, parts: Sequence[Partition], rows: np.ndarray, nbytes: int) -> None:
         """Raise OutOfMemory, with the numbers of the largest partition, where a device has no room for all of its, or
         it has more rows than are numbered.
         """
@@ -222,7 +222,7 @@ class PartitionByKeyHandler(KeyedStep):
             raise OutOfMemory(f"{self.label}: partition {largest} would have {int(rows[largest]):,} of "
                               f"{int(rows.sum()):,} records, and {MOST_ROWS:,} are the most that are numbered in one")
         needed: dict[Device, int] = {}
-        for partition in made:
+        for partition in parts:
             needed[partition.device] = needed.get(partition.device, 0) + int(rows[partition.index]) * nbytes
         for device, wants in needed.items():
             memory = device.memory()
@@ -233,16 +233,16 @@ class PartitionByKeyHandler(KeyedStep):
                     f"{int(rows[largest]):,} of {int(rows.sum()):,} records ({int(rows[largest]) * nbytes:,} bytes)")
 
     def _move(self, context: RunContext, exchange: RowExchange | OrderedExchange, moved: Sequence[Partition],
-              made: Sequence[Partition], before: np.ndarray) -> None:
+              parts: Sequence[Partition], before: np.ndarray) -> None:
         """Enqueue the moves of partitions' rows to the new ones, in each behind as many rows as ``before`` says."""
         device = moved[0].device
         stream = context.streams.main(device)
-        for other in dict.fromkeys([each.device for each in made]):
+        for other in dict.fromkeys([each.device for each in parts]):
             if other is not device:
                 if not device.reaches(other):
                     raise KeysRefused(f"{device.name} does not reach the memory of {other.name}")
                 device.wait(context.streams.main(other), stream=stream, of=other)
-        addresses = np.array([[_address(each, place) for each in made] for place in range(len(exchange.fields))],
+        addresses = np.array([[_address(each, place) for each in parts] for place in range(len(exchange.fields))],
                              np.uint64)
         behind = np.array([before * row_bytes(array) for array in exchange.fields]).astype(np.uint64)
         with context.progress.launching(self.label, [each.index for each in moved], device):

@@ -35,8 +35,8 @@ class AddingTask:
     columns: int
     place: int
 
-    def __call__(self, given: Iterable[Any]) -> Iterator[Any]:
-        for joined, column in self.task.computed((batch.columns for batch in given), self._arguments):
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        for joined, column in self.task.computed((batch.columns for batch in batches), self._arguments):
             start = 0
             for columns in joined:
                 count = len(columns[0])

@@ -95,11 +95,11 @@ class ReturnType:
         return fitted
 
     def _check(self, schema: spark.StructType, columns: list[OutputColumn],
-               given: list[OutputColumn] | None = None) -> None:
+               named: list[OutputColumn] | None = None) -> None:
         kinds = [field.dataType for field in schema.fields]
         alike = len(kinds) == len(columns) and all(map(_becomes, columns, kinds))
         if not alike or (schema is not self.kind and columns[0].name != VALUE):
-            raise self._other(given or columns)
+            raise self._other(named or columns)
 
     def _other(self, columns: list[OutputColumn]) -> PlanError:
         text = ddl(columns)

@@ -155,8 +155,8 @@ class UdfTask:
     nbytes: int
     optional: frozenset[str] = frozenset()
 
-    def __call__(self, given: Iterable[Any]) -> Iterator[Any]:
-        arguments = (columns if isinstance(columns, tuple) else (columns,) for columns in given)
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        arguments = (columns if isinstance(columns, tuple) else (columns,) for columns in batches)
         try:
             for _, column in self.computed(arguments, lambda columns: columns):
                 yield column
@@ -164,14 +164,14 @@ class UdfTask:
             _log.info("a UDF failed", exc_info=error)
             raise cut(error) from None
 
-    def computed(self, given: Iterable[_Given],
+    def computed(self, batches: Iterable[_Given],
                  arguments: Callable[[_Given], Arguments]) -> Iterator[tuple[list[_Given], Any]]:
         """Yield the given batches joined, each time with the Arrow array of its results; while one is computed, the
         next is read.
         """
         with ThreadPoolExecutor(1, thread_name_prefix="udf") as pool:
             before: tuple[list[_Given], Future[Any]] | None = None
-            for joined in self.joined(given, arguments):
+            for joined in self.joined(batches, arguments):
                 following = joined, pool.submit(self._results_alone, [arguments(each) for each in joined])
                 if before is not None:
                     yield before[0], before[1].result()
@@ -179,13 +179,13 @@ class UdfTask:
             if before is not None:
                 yield before[0], before[1].result()
 
-    def joined(self, given: Iterable[_Given], arguments: Callable[[_Given], Arguments]) -> Iterator[list[_Given]]:
+    def joined(self, batches: Iterable[_Given], arguments: Callable[[_Given], Arguments]) -> Iterator[list[_Given]]:
         """Yield batches of about :attr:`nbytes` together; of fewer at first, so that there is something to compute
         while more are read.
         """
         waiting: list[_Given] = []
         size, most = 0, max(self.nbytes // _FIRST, min(self.nbytes, _LEAST_BYTES))
-        for batch in given:
+        for batch in batches:
             waiting.append(batch)
             size += sum(map(_nbytes, arguments(batch)))
             if size >= most:

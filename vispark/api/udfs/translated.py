@@ -340,15 +340,15 @@ def _context() -> SparkContext:
     return context
 
 
-def text_of(given: Any) -> str:
+def text_of(column: Any) -> str:
     """Return a column, or a type, as a user would write it."""
-    if isinstance(given, spark.DataType):
-        return given.simpleString()
-    if isinstance(given, str):
-        return given
-    if not hasattr(given, "_jc"):
+    if isinstance(column, spark.DataType):
+        return column.simpleString()
+    if isinstance(column, str):
+        return column
+    if not hasattr(column, "_jc"):
         raise SparkConnectError("vispark.udf needs a classic session; a Spark Connect session has no workers")
-    return str(given._jc.toString())
+    return str(column._jc.toString())
 
 
 @brief

@@ -63,17 +63,17 @@ def _edges(boundary: Any, ndim: int) -> tuple[Edge, ...]:
     return tuple(edges)
 
 
-def _edge(given: Any) -> Edge:
-    if isinstance(given, str) and given in _RULES:
-        return Edge(given)
-    if isinstance(given, Number | np.generic):
-        number = np.asarray(given)
+def _edge(rule: Any) -> Edge:
+    if isinstance(rule, str) and rule in _RULES:
+        return Edge(rule)
+    if isinstance(rule, Number | np.generic):
+        number = np.asarray(rule)
         if number.dtype.kind not in "biufc":
-            raise PlanError(f"boundary= has {given!r}, which no field can hold")
+            raise PlanError(f"boundary= has {rule!r}, which no field can hold")
         return Edge.of_number(number)
-    if callable(given):
-        return Edge(FUNCTION, function=_keep(given))
-    raise PlanError(f"unknown boundary {given!r}; it is {_FORMS}")
+    if callable(rule):
+        return Edge(FUNCTION, function=_keep(rule))
+    raise PlanError(f"unknown boundary {rule!r}; it is {_FORMS}")
 
 
 def boundary_words(description: GridSpec) -> str:

@@ -44,19 +44,19 @@ def evaluate(function: Callable[..., Any], coordinates: Sequence[np.ndarray], sh
         beyond what it holds.
     """
     try:
-        given = np.asarray(function(*coordinates))
+        values = np.asarray(function(*coordinates))
     except _OF_A_FUNCTION as error:
         raise PlanError(f"the function that gives {name} failed: {type(error).__name__}: {error}; it is called with "
                         f"one integer array for each of the {len(shape)} axes, which broadcast against each "
                         "other") from error
-    if given.ndim == 0 and isinstance(fields := given[()], Mapping):
+    if values.ndim == 0 and isinstance(fields := values[()], Mapping):
         own = ", ".join(f"{field!r}: f_{field}" for field in fields)
         raise PlanError(f"the function that gives {name} returned a dict; each field takes a function of its own, as "
                         f"in {{{own}}}")
-    return fitted(given, shape, dtype, name, coordinates)
+    return fitted(values, shape, dtype, name, coordinates)
 
 
-def fitted(given: np.ndarray, shape: tuple[int, ...], dtype: str | None, name: str,
+def fitted(values: np.ndarray, shape: tuple[int, ...], dtype: str | None, name: str,
            coordinates: Sequence[np.ndarray]) -> np.ndarray:
     """Return values broadcast to a shape, contiguous and of a dtype.
 
@@ -67,23 +67,23 @@ def fitted(given: np.ndarray, shape: tuple[int, ...], dtype: str | None, name: s
     PlanError
         If they cannot be.
     """
-    if given.dtype.kind not in "biufc":
-        raise PlanError(f"{name} is of dtype {given.dtype}; cells hold numbers")
-    if dtype is not None and not np.can_cast(given.dtype, dtype, "same_kind"):
-        raise PlanError(f"{name} is of dtype {given.dtype}, which the field's {np.dtype(dtype)} does not hold")
+    if values.dtype.kind not in "biufc":
+        raise PlanError(f"{name} is of dtype {values.dtype}; cells hold numbers")
+    if dtype is not None and not np.can_cast(values.dtype, dtype, "same_kind"):
+        raise PlanError(f"{name} is of dtype {values.dtype}, which the field's {np.dtype(dtype)} does not hold")
     try:
-        whole = np.broadcast_to(given, shape)
+        whole = np.broadcast_to(values, shape)
     except ValueError as error:
-        raise PlanError(f"{name} has shape {given.shape}, and its cells {shape}") from error
+        raise PlanError(f"{name} has shape {values.shape}, and its cells {shape}") from error
     with np.errstate(over="ignore"):
-        found = np.asarray(whole, dtype, order="C")
-    if not np.can_cast(whole.dtype, found.dtype, "safe"):
-        lost = found != whole if found.dtype.kind in "iu" else np.isfinite(whole) & ~np.isfinite(found)
+        array = np.asarray(whole, dtype, order="C")
+    if not np.can_cast(whole.dtype, array.dtype, "safe"):
+        lost = array != whole if array.dtype.kind in "iu" else np.isfinite(whole) & ~np.isfinite(array)
         cell = first_cell(lost, coordinates)
         if cell is not None:
             raise PlanError(f"{name} is {whole[np.unravel_index(lost.argmax(), shape)]} at cell {cell}, which the "
-                            f"field's {found.dtype} cannot hold")
-    return found
+                            f"field's {array.dtype} cannot hold")
+    return array
 
 
 def held(number: Any, dtype: str, name: str) -> np.ndarray:
@@ -105,10 +105,10 @@ def held(number: Any, dtype: str, name: str) -> np.ndarray:
     if kind.kind == "f" and np.iscomplexobj(number):
         raise refused
     with np.errstate(over="ignore"):
-        found = np.asarray(number).astype(kind)
-    if np.isfinite(number) and not np.isfinite(found):
+        array = np.asarray(number).astype(kind)
+    if np.isfinite(number) and not np.isfinite(array):
         raise refused
-    return found
+    return array
 
 
 def first_cell(marked: np.ndarray, coordinates: Sequence[np.ndarray]) -> tuple[int, ...] | None:

@@ -257,14 +257,14 @@ def _varied(parts: list[Any], values: list[tuple[Any, ...]], subject: Subject) -
     return Column(row, subject, 1, array)
 
 
-def _check_exact(given: np.ndarray, held: np.ndarray, subject: Subject) -> None:
+def _check_exact(values: np.ndarray, held: np.ndarray, subject: Subject) -> None:
     """Check that integers are still the same in the floating-point dtype that the rest of their row needs."""
-    if given.dtype.kind not in "iu" or held.dtype.kind not in "fc":
+    if values.dtype.kind not in "iu" or held.dtype.kind not in "fc":
         return
     exact = 2 ** (np.finfo(held.dtype).nmant + 1)
-    if -exact <= int(given.min()) and int(given.max()) <= exact:
+    if -exact <= int(values.min()) and int(values.max()) <= exact:
         return
-    for index, (number, copy) in enumerate(zip(given, held.real, strict=True)):
+    for index, (number, copy) in enumerate(zip(values, held.real, strict=True)):
         if int(number) != int(copy):
             raise RecordError(f"{subject.of(index)} is {number}, which {held.dtype}, needed by the rest of its "
                               "row, cannot hold exactly; use float(), or a dict with a field for each")

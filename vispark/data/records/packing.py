@@ -140,9 +140,9 @@ def pack(records: Iterable[Any], *, seal: Callable[[bytes], bytes]) -> Packed:
     return Packed(layout, len(records), keys, held)
 
 
-def stacked(given: Sequence[Column | SparseColumn | FlatRowsColumn]) -> tuple[tuple[RecordPart, ...], list[Any]]:
+def stacked(several: Sequence[Column | SparseColumn | FlatRowsColumn]) -> tuple[tuple[RecordPart, ...], list[Any]]:
     """Return the parts of records that are written field by field, and the columns of the block that they become."""
-    both = [column.stacked() for column in given]
+    both = [column.stacked() for column in several]
     return tuple(part for part, _ in both), [column for _, columns in both for column in columns]
 
 

@@ -102,19 +102,19 @@ class Rows:
         return [_column(name, parts) for name, parts in arrays.items() if sum(map(len, parts))]
 
 
-def _fields(given: Given) -> Mapping[str, Any]:
-    if not isinstance(given, Mapping):
-        return {"": given}
-    lengths = {name: len(array) for name, array in given.items()}
+def _fields(rows: Given) -> Mapping[str, Any]:
+    if not isinstance(rows, Mapping):
+        return {"": rows}
+    lengths = {name: len(array) for name, array in rows.items()}
     if len(set(lengths.values())) != 1:
         raise RecordError(f"the fields of an array of Rows have as many rows each, and not {lengths}")
-    return given
+    return rows
 
 
-def _rows(given: Given) -> Iterator[Any]:
-    if not isinstance(given, Mapping):
-        return iter(given)
-    return (dict(zip(given, row, strict=True)) for row in zip(*_fields(given).values(), strict=True))
+def _rows(array: Given) -> Iterator[Any]:
+    if not isinstance(array, Mapping):
+        return iter(array)
+    return (dict(zip(array, row, strict=True)) for row in zip(*_fields(array).values(), strict=True))
 
 
 def _check(number: int, name: str, array: Any, before: list[Any]) -> None:

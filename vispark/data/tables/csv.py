@@ -134,9 +134,9 @@ def _names(path: str, delimiter: str) -> list[str]:
     return list(table.schema.names)
 
 
-def _parsed_as(selection: Selection, given: bool) -> Selection:
+def _parsed_as(selection: Selection, inferred: bool) -> Selection:
     """Return a selection whose columns are parsed as the dtype of their field, if one was given."""
-    if not given:
+    if not inferred:
         return selection
     dtypes = {number: field.dtype for field in selection.fields for number in field.columns}
     return replace(selection, columns=tuple(
@@ -184,8 +184,8 @@ class CsvTask:
     blocks: bool
     first: str
 
-    def __call__(self, found: Iterable[TextSplit]) -> Iterable[Any]:
-        given = list(found)
+    def __call__(self, splits: Iterable[TextSplit]) -> Iterable[Any]:
+        given = list(splits)
         arrays = self._arrays(given)
         if self.blocks:
             return files.one_record(list(arrays))
@@ -202,16 +202,16 @@ class CsvTask:
         needed = files.names_to_read(self.names, selection, self.filter)
         return replace(self, selection=selection, kinds=tuple([each for each in self.kinds if each[0] in needed]))
 
-    def _count(self, given: Sequence[TextSplit]) -> int:
+    def _count(self, splits: Sequence[TextSplit]) -> int:
         """Return the number of lines that the filter keeps, without making numbers of others than it asks."""
         if self.filter is None:
             counting = replace(self, kinds=((self.names[0], "S"),))
             try:
-                return sum(table.num_rows for split in given for table in counting._tables(split))
+                return sum(table.num_rows for split in splits for table in counting._tables(split))
             except RecordError:     # which is about all columns
-                return sum(table.num_rows for split in given for table in self._tables(split))
+                return sum(table.num_rows for split in splits for table in self._tables(split))
         counting = self._alone(self.selection.fields[0])
-        return sum(kept.num_rows for split in given for table in counting._tables(split)
+        return sum(kept.num_rows for split in splits for table in counting._tables(split)
                    for batch in table.to_batches()
                    for kept in files.chosen("", batch, counting.selection, self.filter))
 
@@ -242,8 +242,8 @@ class CsvTask:
             raise RecordError(f"{path} has {len(names)} columns, and {self.first} has {len(self.names)}; read files of "
                               "one schema at a time")
 
-    def _arrays(self, given: Sequence[TextSplit], *, reuses: bool = False) -> Iterator[Any]:
-        for split in given:
+    def _arrays(self, splits: Sequence[TextSplit], *, reuses: bool = False) -> Iterator[Any]:
+        for split in splits:
             reader = BatchReader(self.selection, f"the lines from byte {split.start} on of {split.path}", reuses=reuses)
             for table in self._tables(split):
                 for batch in table.combine_chunks().to_batches():
@@ -275,9 +275,9 @@ class CsvTask:
                            f"{', '.join(f'{name} {kind}' for name, kind in self.kinds)}; types are those of the first "
                            f"lines: give a dtype that holds all numbers, such as \"float64\" ({error})")
 
-    def _is_good(self, found: list[bytes]) -> bool:
+    def _is_good(self, lines: list[bytes]) -> bool:
         try:
-            _table(b"\n".join(found) + b"\n", self.names, self.delimiter, dict(self.kinds))
+            _table(b"\n".join(lines) + b"\n", self.names, self.delimiter, dict(self.kinds))
         except pa.ArrowException as error:
             return "Empty CSV" in str(error)
         return True

@@ -121,8 +121,8 @@ class ReadTask:
     blocks: bool
     is_ragged: bool = False
 
-    def __call__(self, given: Iterable[tuple[FileSlice, ...]]) -> Iterable[Any]:
-        slices = [each for share in given for each in share]
+    def __call__(self, groups: Iterable[tuple[FileSlice, ...]]) -> Iterable[Any]:
+        slices = [each for share in groups for each in share]
         arrays = self._arrays(slices)
         if self.blocks:
             return one_record(list(arrays))
@@ -267,13 +267,13 @@ def expression(filter: Any) -> Any:
                         'conditions that all hold, such as [("x", ">", 0), ("k", "in", [1, 2])]') from error
 
 
-def _condition(given: Any) -> Any:
+def _condition(filter: Any) -> Any:
     """Return the Arrow expression of a condition, which keeps no row for which SQL's is null: Arrow's ``isin`` is false
     of a null, and true of it where a null is among the values.
     """
-    name, how, values = given
+    name, how, values = filter
     if how not in ("in", "not in"):
-        return pa.parquet.filters_to_expression([given])
+        return pa.parquet.filters_to_expression([filter])
     known = [value for value in values if value is not None]
     if how == "in":
         return pa.parquet.filters_to_expression([(name, how, known)])

@@ -99,16 +99,16 @@ class OrcFormat(FileFormat):
                     yield piece, mask
 
 
-def _possible(path: str, file: Any, found: Sequence[Stripe], filter: Any) -> list[int]:
+def _possible(path: str, file: Any, stripes: Sequence[Stripe], filter: Any) -> list[int]:
     """Return the stripes of which statistics do not say that the filter keeps none of their rows."""
     values = {name: pa.scalar(value) for name, value in values_of(path).items() if name not in file.schema.names}
     schema = files.with_directories(path, file.schema)
     if len(set(schema.names)) < len(schema.names):
-        return list(range(len(found)))
+        return list(range(len(stripes)))
     equalities = [pa.compute.field(name) == value for name, value in values.items()]
     return files.possible(schema, [
         functools.reduce(operator.and_, [*equalities, *_statements(file.schema, each)], pa.compute.scalar(True))
-        for each in found], filter)
+        for each in stripes], filter)
 
 
 def _statements(schema: Any, stripe: Stripe) -> Iterator[Any]:

@@ -295,8 +295,8 @@ def cast(batch: Any, schema: Any) -> Any:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _loses_digits(given: Any, wanted: Any) -> bool:
+def _loses_digits(source: Any, target: Any) -> bool:
     """Return whether a cast is one to floats, which round."""
-    while pa.types.is_list(given) and pa.types.is_list(wanted):
-        given, wanted = given.value_type, wanted.value_type
-    return bool(pa.types.is_floating(wanted))
+    while pa.types.is_list(source) and pa.types.is_list(target):
+        source, target = source.value_type, target.value_type
+    return bool(pa.types.is_floating(target))

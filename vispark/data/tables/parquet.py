@@ -138,14 +138,14 @@ class ParquetFormat(FileFormat):
                 yield piece, batch.column(0)
 
 
-def _fragment(path: str, given: Sequence[Any] = ()) -> Any:
+def _fragment(path: str, conditions: Sequence[Any] = ()) -> Any:
     """Return a file as Arrow's fragment, with what its directories say of its rows, and what is given."""
     system, inside = files.arrow_file(path)
-    given = [*given, *(pa.compute.field(name) == value for name, value in values_of(path).items())]
+    conditions = [*conditions, *(pa.compute.field(name) == value for name, value in values_of(path).items())]
     format = pa.dataset.ParquetFileFormat()
-    if not given:
+    if not conditions:
         return format.make_fragment(inside, system)
-    return format.make_fragment(inside, system, functools.reduce(operator.and_, given))
+    return format.make_fragment(inside, system, functools.reduce(operator.and_, conditions))
 
 
 def _possible(path: str, fragment: Any, filter: Any) -> set[int]:

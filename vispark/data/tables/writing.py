@@ -47,8 +47,8 @@ class WriteTask:
     compression: str
     schema: spark.StructType | None = None
 
-    def __call__(self, partition: int, given: Iterable[FetchedPartition]) -> Iterator[PartFile]:
-        for content in given:
+    def __call__(self, partition: int, partitions: Iterable[FetchedPartition]) -> Iterator[PartFile]:
+        for content in partitions:
             columns = output.columns_of(content)
             if not columns:
                 return

@@ -187,7 +187,7 @@ class GarbageCollector:
                     worker.deferred.put_back(numbers)
         return reached
 
-    def _one_by_one(self, found: RDD[WorkerAddress], count: int) -> list[WorkerAddress]:
+    def _one_by_one(self, tasks: RDD[WorkerAddress], count: int) -> list[WorkerAddress]:
         """Run a Spark job for each partition and return the results: Spark does not speculate on a stage with a single
         task.
 
@@ -196,7 +196,7 @@ class GarbageCollector:
         """
         self.jobs += count
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="vispark collector") as pool:
-            jobs = pool.map(lambda partition: self._context.runJob(found, list, [partition]), range(count))
+            jobs = pool.map(lambda partition: self._context.runJob(tasks, list, [partition]), range(count))
             return [home for homes in jobs for home in homes]
 
 

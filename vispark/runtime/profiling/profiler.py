@@ -260,9 +260,9 @@ class Profile:
         if len(tasks) <= _SHOWN_TASKS:
             yield from self._on_tracks("Spark tasks", [(task.name, task, dict(task.parts)) for task in tasks])
 
-    def _on_tracks(self, name: str, found: list[tuple[str, Any, dict[str, float]]]) -> Iterator[dict[str, Any]]:
-        between = [self._between(what) for _, what, _ in found]
-        for (title, what, parts), (start, end), track in zip(found, between, tracks(between), strict=True):
+    def _on_tracks(self, name: str, intervals: list[tuple[str, Any, dict[str, float]]]) -> Iterator[dict[str, Any]]:
+        between = [self._between(what) for _, what, _ in intervals]
+        for (title, what, parts), (start, end), track in zip(intervals, between, tracks(between), strict=True):
             within = _track_name(name, track)
             yield _span(title, name, within, start, end - start) | ({"args": parts} if parts else {})
             if isinstance(what, Task) and parts:
@@ -378,15 +378,15 @@ def profile(path: str | os.PathLike[str] | None = None) -> Iterator[Profile]:
         yield profiled
 
 
-def _end(found: Profile, trace: Path | None, _: type | None, error: BaseException | None, __: object) -> None:
+def _end(profiled: Profile, trace: Path | None, _: type | None, error: BaseException | None, __: object) -> None:
     """End a profile behind a program that may have failed, whose error stays the one that is raised."""
     global _current
     _current = None
-    found._finish()
+    profiled._finish()
     if trace is None:
         return
     try:
-        found.save(trace)
+        profiled.save(trace)
     except OSError as unwritten:
         if error is None:
             raise

@@ -238,7 +238,7 @@ class Emitter:
 
     def storage(self, kind: Scalar, shape: tuple[int, ...], name: str, volatile: bool = False) -> Array:
         """Declare a thread's own array."""
-        found, size = self.name(name), _size(shape)
+        variable, size = self.name(name), _size(shape)
         nbytes, most = size * kind.numpy.itemsize, WORKSPACE_BYTES if self.hints else LOCAL_BYTES
         is_large = not self.is_dealt(size) and nbytes > LOCAL_BYTES
         if is_large and (nbytes > most or self.scratch + nbytes > _ROW_BYTES):
@@ -247,11 +247,11 @@ class Emitter:
         if is_large and self.lanes > 1:
             raise Serial
         if is_large or self.is_dealt(size):
-            self._declare_shared(found, kind, size)
+            self._declare_shared(variable, kind, size)
         else:
-            self.line(f"{kind.c} {found}[{max(1, size)}];")
-        self.sizes[found] = size
-        return stored(found, kind, shape, fresh=True, volatile=volatile, storage=found)
+            self.line(f"{kind.c} {variable}[{max(1, size)}];")
+        self.sizes[variable] = size
+        return stored(variable, kind, shape, fresh=True, volatile=volatile, storage=variable)
 
     def _declare_shared(self, name: str, kind: Scalar, size: int) -> None:
         """Declare an array that the lanes of a row have together, or of a row's only thread one in device memory."""

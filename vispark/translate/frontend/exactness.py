@@ -156,17 +156,17 @@ class _Evaluation:
 
     # -- functions and statements -------------------------------------------------------------------------------------
 
-    def called(self, definition: Definition, given: Sequence[Number], named: Mapping[str, Number],
+    def called(self, definition: Definition, arguments: Sequence[Number], named: Mapping[str, Number],
                around: _Known) -> Number:
         """Return the result of a function."""
         positional = [each for each in definition.parameters if not each.keyword_only]
         self.reading.append(definition)
-        if any(each.many for each in definition.parameters) or len(given) > len(positional):
+        if any(each.many for each in definition.parameters) or len(arguments) > len(positional):
             self.doubt(definition, "takes any number of arguments, which is not followed")
-        if definition.text.file.startswith(_OWN) and any(map(is_python, (*given, *named.values()))):
+        if definition.text.file.startswith(_OWN) and any(map(is_python, (*arguments, *named.values()))):
             self.doubt(definition, "is not followed for Python numbers")
         variables: dict[str, Number] = {name: around[name] for name in definition.free if name in around}
-        variables |= {each.name: value for each, value in zip(positional, given, strict=False)} | dict(named)
+        variables |= {each.name: value for each, value in zip(positional, arguments, strict=False)} | dict(named)
         for parameter in definition.parameters:
             if parameter.name not in variables and parameter.default is not None:
                 variables[parameter.name] = self.of(parameter.default, around)
@@ -419,11 +419,11 @@ class _Evaluation:
             known = _where(condition, known, self, holds=True)
         return self.each(node.value, known) if isinstance(node.value, nodes.Each) else self.of(node.value, known)
 
-    def numpy(self, node: Any, name: str, given: Sequence[Number], keywords: dict[str, Expression],
+    def numpy(self, node: Any, name: str, operands: Sequence[Number], keywords: dict[str, Expression],
               known: _Known) -> Number:
         """Return the result of a function of NumPy's: the same of Python numbers as of NumPy's of 64 bits."""
         others = [self.of(each, known) for key, each in keywords.items() if key != "dtype"]
-        numbers = [each for value in (*given, *others) for each in flat(value)]
+        numbers = [each for value in (*operands, *others) for each in flat(value)]
         narrow = any(isinstance(each, OfNumPy) and each.dtype not in WIDE for each in numbers)
         if narrow and any(isinstance(each, Range) and not each.literal for each in numbers):
             self.doubt(node, "computes with Python numbers and with another type of NumPy")
@@ -431,12 +431,12 @@ class _Evaluation:
             self.doubt(node, "computes with what may be an int or a float")
         dtype = getattr(np, name, None)
         if isinstance(dtype, type) and issubclass(dtype, np.generic):
-            if issubclass(dtype, np.integer) and len(given) == 1 and isinstance(value := given[0], Range):
+            if issubclass(dtype, np.integer) and len(operands) == 1 and isinstance(value := operands[0], Range):
                 info = np.iinfo(dtype)
                 if not (value.is_finite and info.min <= value.low and value.high <= info.max):
                     self.doubt(node, f"may be outside of {np.dtype(dtype).name}, which raises in Python")
             return OfNumPy(np.dtype(dtype).name)
-        kinds = [dtype_of(each) for each in given]
+        kinds = [dtype_of(each) for each in operands]
         return OfNumPy(probed(getattr(np, name, None), kinds) if all(kinds) and not keywords else "")
 
 SYMBOLS = {"operator.add": "+", "operator.sub": "-", "operator.mul": "*", "operator.truediv": "/",

@@ -133,10 +133,10 @@ def _anything(_: Any, __: Following) -> bool:
     return True
 
 
-def _take_number(name: str, found: Any, walk: Following) -> bool:
-    if not isinstance(found, _TAKEN) or isinstance(found, bool):
+def _take_number(name: str, number: Any, walk: Following) -> bool:
+    if not isinstance(number, _TAKEN) or isinstance(number, bool):
         return False
-    walk.captures.append(Capture(name, constant(found, name)))
+    walk.captures.append(Capture(name, constant(number, name)))
     return True
 
 

@@ -249,5 +249,5 @@ def _leaves(statement: ast.stmt) -> bool:
     return any(_leaves(one) for one in ast.iter_child_nodes(statement) if isinstance(one, ast.stmt))
 
 
-def _listed(found: Any) -> list[Any]:
-    return found if isinstance(found, list) else [found]
+def _listed(node: Any) -> list[Any]:
+    return node if isinstance(node, list) else [node]

@@ -326,13 +326,13 @@ def among(left: Number, right: Number) -> Number:
     raise Doubtful("is not followed for Python numbers")
 
 
-def library(name: str, given: Sequence[Number]) -> Number:
+def library(name: str, operands: Sequence[Number]) -> Number:
     """Return the result of a function of Python's or of ``math`` for Python numbers."""
-    if name == "len" and len(given) == 1 and isinstance(given[0], tuple):
-        return number(len(given[0]))
-    if name in ("min", "max", "sum") and len(given) == 1 and isinstance(given[0], tuple) and given[0]:
-        given = given[0]
-    numbers = [python(each) for each in given]
+    if name == "len" and len(operands) == 1 and isinstance(operands[0], tuple):
+        return number(len(operands[0]))
+    if name in ("min", "max", "sum") and len(operands) == 1 and isinstance(operands[0], tuple) and operands[0]:
+        operands = operands[0]
+    numbers = [python(each) for each in operands]
     if name in ("min", "max"):
         return extreme(name, numbers)
     if name == "sum":

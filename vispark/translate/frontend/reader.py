@@ -139,45 +139,45 @@ class _Pool:
     recipe: Recipe = field(default_factory=Recipe)
     _numbers: dict[int, int] = field(default_factory=dict)
 
-    def number(self, name: str, value: form.Constant, found: int) -> int:
+    def number(self, name: str, value: form.Constant, found_at: int) -> int:
         """Return the number of the capture that a lookup found."""
-        if found not in self._numbers:
-            self.recipe.expect_number(found, name)
-            self._numbers[found] = len(self.captures)
+        if found_at not in self._numbers:
+            self.recipe.expect_number(found_at, name)
+            self._numbers[found_at] = len(self.captures)
             self.captures.append(form.Capture(name, value))
-        return self._numbers[found]
+        return self._numbers[found_at]
 
-    def read(self, fn: Any, found: int) -> Definition:
+    def read(self, fn: Any, found_at: int) -> Definition:
         """Return a function object, which a lookup found, as a definition."""
         if id(fn) not in self.known:
-            self.known[id(fn)] = self._read(fn, found), fn, found
+            self.known[id(fn)] = self._read(fn, found_at), fn, found_at
         definition, _, before = self.known[id(fn)]
-        self.recipe.expect_same(found, before)
+        self.recipe.expect_same(found_at, before)
         return definition
 
-    def _read(self, fn: Any, found: int) -> Definition:
+    def _read(self, fn: Any, found_at: int) -> Definition:
         if isinstance(fn, functools.partial):
-            return self._partial(fn, found)
+            return self._partial(fn, found_at)
         if isinstance(fn, Stencil):
-            self.recipe.expect_kind(found, fn)
+            self.recipe.expect_kind(found_at, fn)
             self.is_stencil = True
-            return halo_of(self.read(fn.function, self.recipe.follow(found, getattr, "function")))
+            return halo_of(self.read(fn.function, self.recipe.follow(found_at, getattr, "function")))
         if isinstance(fn, functools._lru_cache_wrapper):
-            self.recipe.expect_kind(found, fn)
-            return self.read(fn.__wrapped__, self.recipe.follow(found, getattr, "__wrapped__"))
+            self.recipe.expect_kind(found_at, fn)
+            return self.read(fn.__wrapped__, self.recipe.follow(found_at, getattr, "__wrapped__"))
         if isinstance(fn, types.MethodType):
-            return self._method(fn, found)
+            return self._method(fn, found_at)
         inner = recipe.wrapped_attribute(fn)
         if inner:
-            self.recipe.expect_kind(found, fn)
-            return self.read(getattr(fn, inner), self.recipe.follow(found, getattr, inner))
+            self.recipe.expect_kind(found_at, fn)
+            return self.read(getattr(fn, inner), self.recipe.follow(found_at, getattr, inner))
         if not isinstance(fn, types.FunctionType):
             raise TranslationError(f"{fn!r} cannot be translated: it is of type {type(fn).__name__}, not a function "
                                    "written in Python")
-        self.recipe.expect_function(found, fn)
+        self.recipe.expect_function(found_at, fn)
         node, text = find(fn)
         self.reading.append(fn.__code__)
-        reader = _Reader(self, fn, text, label_of(node), number=found)
+        reader = _Reader(self, fn, text, label_of(node), number=found_at)
         try:
             definition = reader.definition(node, defaults=defaults(fn))
         except TranslationError as error:
@@ -185,25 +185,25 @@ class _Pool:
         self.reading.pop()
         return definition
 
-    def _method(self, fn: types.MethodType, found: int) -> Definition:
+    def _method(self, fn: types.MethodType, found_at: int) -> Definition:
         """Return the method's function, in which its first parameter stands for the object."""
-        self.recipe.expect_kind(found, fn)
-        function, number = fn.__func__, self.recipe.follow(found, getattr, "__func__")
+        self.recipe.expect_kind(found_at, fn)
+        function, number = fn.__func__, self.recipe.follow(found_at, getattr, "__func__")
         if not isinstance(function, types.FunctionType):
             return self.read(function, number)
         self.recipe.expect_function(number, function)
         node, text = find(function)
         self.reading.append(function.__code__)
         reader = _Reader(self, function, text, label_of(node), number=number)
-        reader.owner = fn.__self__, self.recipe.follow(found, getattr, "__self__")
+        reader.owner = fn.__self__, self.recipe.follow(found_at, getattr, "__self__")
         definition = reader.definition(node, defaults=defaults(function))
         self.reading.pop()
         return definition
 
-    def _partial(self, fn: functools.partial[Any], found: int) -> Definition:
+    def _partial(self, fn: functools.partial[Any], found_at: int) -> Definition:
         """Return the bound arguments become the body's first assignments."""
-        self.recipe.expect_partial(found, fn)
-        inner = self.read(fn.func, self.recipe.follow(found, getattr, "func"))
+        self.recipe.expect_partial(found_at, fn)
+        inner = self.read(fn.func, self.recipe.follow(found_at, getattr, "func"))
         positional = [parameter.name for parameter in inner.parameters if not parameter.keyword_only]
         keys = dict(zip(positional, range(len(fn.args)), strict=False)) | {name: name for name in fn.keywords}
         reader = _Reader(self, None, inner.text, inner.name)
@@ -214,7 +214,8 @@ class _Pool:
                 f"{len(fn.args)} arguments, and it takes {len(positional)} by position"
             raise complain(f"functools.partial gives {inner.name} {what}", here, inner.text, inner.name)
         start = tuple(form.Assign((form.Local(name),), reader._function(reader.static(
-            recipe.bound_argument(fn, key), name, here, self.recipe.follow(found, recipe.bound_argument, key)), here))
+            recipe.bound_argument(fn, key), name, here,
+            self.recipe.follow(found_at, recipe.bound_argument, key)), here))
             for name, key in keys.items())
         others = tuple(parameter for parameter in inner.parameters if parameter.name not in keys)
         return Definition(inner.name, others, (*start, *inner.body), inner.free, inner.halo, inner.text, inner.at)
@@ -474,59 +475,60 @@ class _Reader:
             raise self.error(node, f"the name {node.id} has no value here or around the function") from error
         return self.static(value, node.id, place(node), self.pool.recipe.name(self.function, self.number, node.id))
 
-    def static(self, value: Any, name: str, at: form.At, found: int) -> Expression:
+    def static(self, value: Any, name: str, at: form.At, found_at: int) -> Expression:
         """Return a value from around the function, and the number of the lookup that found it."""
         if value is None or isinstance(value, bool) or value is Ellipsis:
-            self.pool.recipe.expect(found, value)
+            self.pool.recipe.expect(found_at, value)
             return form.Literal(value, at=at)
         library_name = registry.name_of(value)
         if library_name is not None:
-            self.pool.recipe.expect(found, value)
+            self.pool.recipe.expect(found_at, value)
             return form.Library(library_name, at=at)
         instead = registry.written(value)
         if instead is not None:
-            self.pool.recipe.expect(found, value)
-            return form.Called(self.pool.read(instead, self.pool.recipe.follow(found, registry.written, None)), at=at)
+            self.pool.recipe.expect(found_at, value)
+            written_at = self.pool.recipe.follow(found_at, registry.written, None)
+            return form.Called(self.pool.read(instead, written_at), at=at)
         if type(value) is int and 2**63 <= value < 2**64:
-            self.pool.recipe.expect(found, value)
+            self.pool.recipe.expect(found_at, value)
             return form.Literal(value, at=at)
         if isinstance(value, int | float | complex | np.generic | np.ndarray | list | Referable):
             try:
-                return form.Captured(self.pool.number(name, constant(value, name), found), name, at=at)
+                return form.Captured(self.pool.number(name, constant(value, name), found_at), name, at=at)
             except Refusal as error:
                 if type(value) is list and is_taken_apart(value):
-                    return form.ListOf(self._items(value, name, at, found), at=at)
+                    return form.ListOf(self._items(value, name, at, found_at), at=at)
                 raise complain(str(error), at, self.text, self.name) from error
         if type(value) is tuple:
-            return form.TupleOf(self._items(value, name, at, found), at=at)
+            return form.TupleOf(self._items(value, name, at, found_at), at=at)
         if is_named_tuple(type(value)):
-            return form.TupleOf(self._items(value, name, at, found), value._fields, at=at)
+            return form.TupleOf(self._items(value, name, at, found_at), value._fields, at=at)
         if is_named_tuple(value):
-            self.pool.recipe.expect(found, value)
-            return form.Called(self._maker(value, at, found), at=at)
+            self.pool.recipe.expect(found_at, value)
+            return form.Called(self._maker(value, at, found_at), at=at)
         if isinstance(value, Stencil):
-            self.pool.recipe.expect_kind(found, value)
-            return self.static(value.function, name, at, self.pool.recipe.follow(found, getattr, "function"))
+            self.pool.recipe.expect_kind(found_at, value)
+            return self.static(value.function, name, at, self.pool.recipe.follow(found_at, getattr, "function"))
         if isinstance(value, types.FunctionType | types.MethodType | functools.partial | functools._lru_cache_wrapper):
             if getattr(value, "__code__", None) in self.pool.reading:
                 raise complain(f"{name} calls itself: recursion is not supported; write a loop", at, self.text,
                                self.name)
             if not library.is_random(value):
-                return form.Called(self._placed(value, found, at), at=at)
-        self.pool.recipe.expect_kind(found, value)
-        return _Outside(value, name, found, at=at)
+                return form.Called(self._placed(value, found_at, at), at=at)
+        self.pool.recipe.expect_kind(found_at, value)
+        return _Outside(value, name, found_at, at=at)
 
-    def _items(self, value: Any, name: str, at: form.At, found: int) -> tuple[Expression, ...]:
+    def _items(self, value: Any, name: str, at: form.At, found_at: int) -> tuple[Expression, ...]:
         """Return the items of a captured tuple or list, each read as an expression of its own."""
-        self.pool.recipe.expect_items(found, value)
-        return tuple(self.static(item, f"{name}[{i}]", at, self.pool.recipe.follow(found, recipe.item, i))
+        self.pool.recipe.expect_items(found_at, value)
+        return tuple(self.static(item, f"{name}[{i}]", at, self.pool.recipe.follow(found_at, recipe.item, i))
                      for i, item in enumerate(value))
 
-    def _maker(self, kind: Any, at: form.At, found: int) -> Definition:
+    def _maker(self, kind: Any, at: form.At, found_at: int) -> Definition:
         """Return the function that makes a named tuple of its fields."""
         parameters = tuple(Parameter(name, self.static(
             kind._field_defaults[name], name, at, self.pool.recipe.follow(
-                self.pool.recipe.follow(found, getattr, "_field_defaults"), recipe.item, name))
+                self.pool.recipe.follow(found_at, getattr, "_field_defaults"), recipe.item, name))
             if name in kind._field_defaults else None) for name in kind._fields)
         result = form.TupleOf(tuple(form.Local(name, at=at) for name in kind._fields), kind._fields, at=at)
         return Definition(kind.__name__, parameters, (form.Return(result, at=at),), text=self.text, at=at)
@@ -624,18 +626,18 @@ class _Reader:
             return form.Literal(node.value, at=place(node)) if named is None else form.Library(named, at=place(node))
         return self.expression(node)
 
-    def _function(self, found: Expression, at: form.At) -> Expression:
+    def _function(self, value: Expression, at: form.At) -> Expression:
         """Read a captured object as a function; refuse objects that are none."""
-        if not isinstance(found, _Outside):
-            return found
-        if library.is_library(found.value) or not recipe.wrapped_attribute(found.value):
-            raise complain(why_not(found.value, found.name), at, self.text, self.name)
-        return form.Called(self._placed(found.value, found.found, at), at=at)
+        if not isinstance(value, _Outside):
+            return value
+        if library.is_library(value.value) or not recipe.wrapped_attribute(value.value):
+            raise complain(why_not(value.value, value.name), at, self.text, self.name)
+        return form.Called(self._placed(value.value, value.found, at), at=at)
 
-    def _placed(self, value: Any, found: int, at: form.At) -> Definition:
+    def _placed(self, value: Any, found_at: int, at: form.At) -> Definition:
         """Read a function from the surroundings; if it is no Python function, report the error at its use."""
         try:
-            return self.pool.read(value, found)
+            return self.pool.read(value, found_at)
         except TranslationError as error:
             if error.file:
                 raise

@@ -26,21 +26,21 @@ def _reads(node: object) -> list[str]:
     return names
 
 
-def _gather(node: object, found: list[str]) -> None:
+def _gather(node: object, names: list[str]) -> None:
     if isinstance(node, tuple):
         for item in node:
-            _gather(item, found)
+            _gather(item, names)
     elif isinstance(node, nodes.Local):
-        found.append(node.name)
+        names.append(node.name)
     elif isinstance(node, nodes.Called):
-        found += node.definition.free
+        names += node.definition.free
         for parameter in node.definition.parameters:
-            _gather(parameter.default, found)
+            _gather(parameter.default, names)
     elif isinstance(node, nodes.Each | nodes.Listed):
-        found += (reads((node.value, *node.conditions)) - stored(node.target)) | reads(node.iterable)
+        names += (reads((node.value, *node.conditions)) - stored(node.target)) | reads(node.iterable)
     elif isinstance(node, nodes.Expression):
         for name in _PARTS[type(node)]:
-            _gather(getattr(node, name), found)
+            _gather(getattr(node, name), names)
 
 
 def stored(target: nodes.Expression) -> Names:

@@ -88,25 +88,25 @@ class Number:
         return self.text if self.atom else f"({self.text})"
 
 
-def given_number(found: Scalar, text: str, place: tuple[str, int], name: str) -> Number:
+def given_number(value: Scalar, text: str, place: tuple[str, int], name: str) -> Number:
     """Return a number that was given or captured at a place, under a name of the function's."""
-    return Number(found, text, sources=frozenset({place}) if found == INT else None,
-                  numpy_int=name if found.kind in "iu" and not found.weak else "")
+    return Number(value, text, sources=frozenset({place}) if value == INT else None,
+                  numpy_int=name if value.kind in "iu" and not value.weak else "")
 
 
-def derived(found: Number, *operands: Number) -> Number:
+def derived(number: Number, *operands: Number) -> Number:
     """Return a computed number with the captured or given ints that determine it, from its operands."""
     sources: frozenset[tuple[str, int]] | None = None
     limits: frozenset[tuple[str, int]] = frozenset()
-    if found.type.weak and not found.known:
+    if number.type.weak and not number.known:
         origins = [frozenset() if one.known else one.sources for one in operands]
         sets = [each for each in origins if each is not None]
         sources = frozenset().union(*sets) if len(sets) == len(origins) else None
         limits = limits_of(*operands) if sources is None else limits
     numpy_int = next((one.numpy_int for one in operands if one.numpy_int), "")
-    if (sources, limits, numpy_int) == (found.sources, found.limits, found.numpy_int):
-        return found
-    return replace(found, sources=sources, limits=limits, numpy_int=numpy_int)
+    if (sources, limits, numpy_int) == (number.sources, number.limits, number.numpy_int):
+        return number
+    return replace(number, sources=sources, limits=limits, numpy_int=numpy_int)
 
 
 def limits_of(*numbers: Number) -> frozenset[tuple[str, int]]:
@@ -114,14 +114,14 @@ def limits_of(*numbers: Number) -> frozenset[tuple[str, int]]:
     return frozenset().union(*(number.sources or number.limits for number in numbers))
 
 
-def chosen(found: Value, test: Number, *ways: Value) -> Value:
+def chosen(kind: Value, test: Number, *ways: Value) -> Value:
     """Return a value that is chosen by a test, with the ints that determine the test and the alternatives."""
-    if isinstance(found, Number):
-        return derived(found, test, *(way for way in ways if isinstance(way, Number)))
-    if isinstance(found, Tuple | List):
-        parts = zip(found.items, *(way.items for way in ways if isinstance(way, Tuple | List)), strict=True)
-        return replace(found, items=tuple(chosen(item, test, *values) for item, *values in parts))
-    return found
+    if isinstance(kind, Number):
+        return derived(kind, test, *(way for way in ways if isinstance(way, Number)))
+    if isinstance(kind, Tuple | List):
+        parts = zip(kind.items, *(way.items for way in ways if isinstance(way, Tuple | List)), strict=True)
+        return replace(kind, items=tuple(chosen(item, test, *values) for item, *values in parts))
+    return kind
 
 
 def is_call(text: str) -> bool:
@@ -388,11 +388,11 @@ def join_types(a: Type, b: Type) -> Type:
     raise Refusal(f"a value is {shown(a)} on one way and {shown(b)} on another; it must be of one shape on all")
 
 
-def shown(found: Type) -> str:
+def shown(kind: Type) -> str:
     """Return a type as an error says it."""
-    if isinstance(found, tuple):
-        return f"a tuple of {len(found)}"
-    return found.what if isinstance(found, Nothing) else str(found)
+    if isinstance(kind, tuple):
+        return f"a tuple of {len(kind)}"
+    return kind.what if isinstance(kind, Nothing) else str(kind)
 
 
 def describe(value: Value) -> str:
@@ -438,9 +438,9 @@ def flat(base: str, shape: tuple[int, ...], *indices: str) -> str:
     return f"{base}[{plus(' + '.join(terms), constant) if terms else constant}]"
 
 
-def stored(base: str, found: Scalar, shape: tuple[int, ...], **flags: Any) -> Array:
+def stored(base: str, name: Scalar, shape: tuple[int, ...], **flags: Any) -> Array:
     """Return an array that lies contiguously at a C++ address."""
-    return Array(found, shape, lambda *indices: flat(base, shape, *indices), **flags)
+    return Array(name, shape, lambda *indices: flat(base, shape, *indices), **flags)
 
 
 def reindexed(array: Array, shape: tuple[int, ...], where: Callable[..., tuple[str, ...]]) -> Array:

@@ -81,13 +81,13 @@ def _turned(lines: Sequence[str], names: frozenset[str], arrays: Mapping[str, st
 
 def _read(line: str, names: frozenset[str], places: set[str]) -> str:
     """Return a line whose numbers at other places than the lane's own come from the lanes that have them."""
-    def number(found: re.Match[str]) -> str:
-        name, place = found.groups()
+    def number(match: re.Match[str]) -> str:
+        name, place = match.groups()
         if name not in names:
-            return found[0]
+            return match[0]
         if place == "lane" or place in places:
-            return found[0]
-        written = line[found.end():].startswith(" = ") or re.match(r" [-+*/]= ", line[found.end():])
+            return match[0]
+        written = line[match.end():].startswith(" = ") or re.match(r" [-+*/]= ", line[match.end():])
         if written or not line.startswith("    ") or line.startswith("     ") or not re.fullmatch(r"\w+", place):
             raise _Elsewhere
         return f"rows::number_at({name}, {place})"

@@ -518,16 +518,16 @@ class RowWriter:
                 with self.emit.along((factor.count,)) as (place,):
                     self.emit.line(f"{factor.name}[{place}] = {outer_sums.place(text, place)};")
 
-    def _outer_of(self, port: Port, target: Array, found: outer_sums.Factored) -> OuterSum:
+    def _outer_of(self, port: Port, target: Array, factors: outer_sums.Factored) -> OuterSum:
         high, broad = target.shape
         pairs = []
-        for first, second in found.pairs:
+        for first, second in factors.pairs:
             # A row multiplied by itself is one factor, unless another return may make it two.
             alike = high == broad and outer_sums.place(first, "j") == outer_sums.place(second, "j") and self.one_return
             left = self._factor(port, high, first)
             pairs.append((left, left if alike else self._factor(port, broad, second)))
         return OuterSum(port.parameter.name, port.base, port.c, port.parameter.dtype, high, broad, tuple(pairs),
-                        found.symmetric)
+                        factors.symmetric)
 
     def _factor(self, port: Port, count: int, text: str) -> Factor:
         """Return a factor; what lanes have before them as a part of the row is not copied."""

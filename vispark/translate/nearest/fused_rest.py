@@ -291,10 +291,10 @@ class _Frame(RowKernel):
         return [f"{one.accumulator}* __restrict__ partial_{number}"
                 for number, one in enumerate(self.by_key.accumulated)]
 
-    def _label(self, text: IndentedText, found: str) -> None:
+    def _label(self, text: IndentedText, label: str) -> None:
         name = self._named(None, "")
         if name:
-            text.add(f"const long long {name} = {found};")
+            text.add(f"const long long {name} = {label};")
 
     # -- results that are stored or folded as a whole -----------------------------------------------------------------
 

@@ -76,11 +76,11 @@ class _PartialMatch(SymbolicRun):
             raise Other
         return self.value(last.value, values)
 
-    def _library(self, name: str, given: list[object], keywords: dict[str, object]) -> object:
-        if name == "numpy.argsort" and len(given) == 1:
-            super()._library("numpy.argmin", given, {})     # not what else there may be to sort
+    def _library(self, name: str, operands: list[object], keywords: dict[str, object]) -> object:
+        if name == "numpy.argsort" and len(operands) == 1:
+            super()._library("numpy.argmin", operands, {})     # not what else there may be to sort
             self.seen = True
-        return super()._library(name, given, keywords)
+        return super()._library(name, operands, keywords)
 
     def _search(self, place: LoopIndex, body: nodes.Block, values: dict[str, object], inner: dict[str, object],
                 start_at: int) -> None:
@@ -98,5 +98,5 @@ class _PartialMatch(SymbolicRun):
                         and _measure(self.value(found, inner), place.name) == 1 for found, best in sides)
             raise
 
-    def _look(self, found: object) -> None:
-        self.seen = self.seen or isinstance(found, Nearest)
+    def _look(self, value: object) -> None:
+        self.seen = self.seen or isinstance(value, Nearest)

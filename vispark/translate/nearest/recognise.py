@@ -487,24 +487,24 @@ class SymbolicRun:
         self.assign(target, steps.values(place), inner)
         return place, self.value(value, inner)
 
-    def _library(self, name: str, given: list[object], keywords: dict[str, object]) -> object:
-        if name in _BINARY and len(given) == 2 and not keywords:
-            return self.binary(_BINARY[name], *given)
-        if name == "numpy.linalg.norm" and len(given) > 1:
-            keywords |= dict(zip(("ord", "axis"), given[1:], strict=False))
-            given = given[:1]
+    def _library(self, name: str, operands: list[object], keywords: dict[str, object]) -> object:
+        if name in _BINARY and len(operands) == 2 and not keywords:
+            return self.binary(_BINARY[name], *operands)
+        if name == "numpy.linalg.norm" and len(operands) > 1:
+            keywords |= dict(zip(("ord", "axis"), operands[1:], strict=False))
+            operands = operands[:1]
         if keywords.pop("ord", 2) not in (2, algebra.constant(2)):
             raise Other
         takes_axis = name in ("numpy.sum", "numpy.mean", "numpy.argmin", "numpy.argmax")
-        axis = given.pop() if takes_axis and len(given) == 2 else keywords.pop("axis", None)
-        if name == "numpy.full" and len(given) == 2:
-            fill = given.pop()
+        axis = operands.pop() if takes_axis and len(operands) == 2 else keywords.pop("axis", None)
+        if name == "numpy.full" and len(operands) == 2:
+            fill = operands.pop()
             if not isinstance(fill.written if isinstance(fill, Written) else fill, float):
                 raise Other             # an array of ints would cut distances off
             name = "numpy.empty"
-        if keywords or len(given) != 1:
+        if keywords or len(operands) != 1:
             raise Other
-        value = given[0]
+        value = operands[0]
         if name in ("numpy.argmin", "numpy.argmax"):
             return _extreme(value, axis, 1 if name == "numpy.argmin" else -1)
         if name in ("numpy.sum", "numpy.mean", "sum"):

@@ -246,18 +246,18 @@ class _SplitRun(SymbolicRun):
                     return Least()
         return super()._called(node, values)
 
-    def _library(self, name: str, given: list[object], keywords: dict[str, object]) -> object:
-        if name in _WHOLE and len(given) == 1 and isinstance(given[0], Nearest) and not keywords:
+    def _library(self, name: str, operands: list[object], keywords: dict[str, object]) -> object:
+        if name in _WHOLE and len(operands) == 1 and isinstance(operands[0], Nearest) and not keywords:
             return Key(0)
-        if name in _LEAST and len(given) == 1 and not keywords and isinstance(given[0], Poly | Root) \
-                and _axes(given[0]) == ("k",) and _measure(given[0], "axis") == 1:
+        if name in _LEAST and len(operands) == 1 and not keywords and isinstance(operands[0], Poly | Root) \
+                and _axes(operands[0]) == ("k",) and _measure(operands[0], "axis") == 1:
             self._note_search(Nearest("first", False))
             return Least()
-        if name == "min" and len(given) == 1 and not keywords and isinstance(given[0], Poly | Root) \
-                and _axes(given[0]) == ("k",) and _measure(given[0], "axis") == 1:
+        if name == "min" and len(operands) == 1 and not keywords and isinstance(operands[0], Poly | Root) \
+                and _axes(operands[0]) == ("k",) and _measure(operands[0], "axis") == 1:
             self._note_search(Nearest("start", False))
             return Least()
-        return super()._library(name, given, keywords)
+        return super()._library(name, operands, keywords)
 
     def _extent(self, value: object) -> AxisLength:
         extent = super()._extent(value)
@@ -343,9 +343,9 @@ class _SplitRun(SymbolicRun):
             if value is not values.get(name):
                 self._forget({name}, values, [value])
 
-    def _forget(self, names: set[str], values: dict[str, object], given: Sequence[object]) -> None:
+    def _forget(self, names: set[str], values: dict[str, object], read: Sequence[object]) -> None:
         """Set names to unknown values; raise ``Open`` if one of the values depends on the centres."""
-        if any(map(_open, given)) or any(_open(values.get(name)) for name in names):
+        if any(map(_open, read)) or any(_open(values.get(name)) for name in names):
             raise Open
         for name in names:
             values[name] = Unknown()

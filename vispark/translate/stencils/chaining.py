@@ -105,12 +105,12 @@ def specialise_chain(parts: Sequence[ChainPart], beyond: ChainSurroundings, *, d
 
 
 @functools.lru_cache(maxsize=64)
-def _partition(made: tuple[Made, ...], beyond: ChainSurroundings) -> tuple[tuple[int, ...], float]:
+def _partition(cells: tuple[Made, ...], beyond: ChainSurroundings) -> tuple[tuple[int, ...], float]:
     best: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
-    for end in range(1, len(made) + 1):
+    for end in range(1, len(cells) + 1):
         options = []
         for count in range(1, min(end, MOST_STAGES) + 1):
-            cost = _cost(made[end - count:end], beyond)
+            cost = _cost(cells[end - count:end], beyond)
             if cost is not None:
                 before, counts = best[end - count]
                 options.append((before + cost, (*counts, count)))
@@ -118,18 +118,18 @@ def _partition(made: tuple[Made, ...], beyond: ChainSurroundings) -> tuple[tuple
     return best[-1][1], best[-1][0]
 
 
-def _cost(made: tuple[Made, ...], beyond: ChainSurroundings) -> float | None:
+def _cost(parts: tuple[Made, ...], beyond: ChainSurroundings) -> float | None:
     """Return the cost of a pass: its memory traffic, or what it could move while it computes, in bytes a cell; None if
     it is impossible.
     """
-    cells = [each.cell for each in made]
+    cells = [each.cell for each in parts]
     computed = sum(_instructions(cell) for cell in cells)
     if len(cells) == 1:
         moved = sum([each.itemsize for each in cells[0].reads] + [each.itemsize for each in cells[0].writes])
         return max(moved * _SLOWER["alone"], computed / _ISSUED)
-    if why_apart(made, beyond):
+    if why_apart(parts, beyond):
         return None
-    chain, how = _chain(made)
+    chain, how = _chain(parts)
     again = WARP * how.lanes / how.inner(chain) * (1 + 2 * max(each.needed[0][0] for each in chain.given) / how.chunk)
     moved = sum(each.itemsize for each in (*chain.given, *chain.stored))
     issued = (computed + _AROUND * len(cells)) * again / _ISSUED
@@ -137,15 +137,15 @@ def _cost(made: tuple[Made, ...], beyond: ChainSurroundings) -> float | None:
     return float(np.hypot((moved * _SLOWER["chain"]) ** 2, issued**2) ** 0.5)
 
 
-def why_apart(made: Sequence[Made], beyond: ChainSurroundings) -> str:
+def why_apart(parts: Sequence[Made], beyond: ChainSurroundings) -> str:
     """Return the reason why some stencils do not share one pass; empty if they can."""
-    sides, cells = dict(beyond.sides), [each.cell for each in made]
-    if any(each.structure.kind == "tuple" for each in made) or len({each.structure.kind for each in made}) > 1:
+    sides, cells = dict(beyond.sides), [each.cell for each in parts]
+    if any(each.structure.kind == "tuple" for each in parts) or len({each.structure.kind for each in parts}) > 1:
         return "some of them give fields by name, and some do not"
     reason = stencil_chain.why_not_chained(cells, sides)
     if reason:
         return reason
-    chain, how = _chain(made)
+    chain, how = _chain(parts)
     if any(width > most for each in chain.given
            for needed, most in zip(each.needed, beyond.ghosts, strict=True) for width in needed):
         return "together they read further than there are ghost cells"
@@ -154,9 +154,9 @@ def why_apart(made: Sequence[Made], beyond: ChainSurroundings) -> str:
     return ""
 
 
-def _chain(made: Sequence[Made]) -> tuple[Chain, Strips]:
+def _chain(parts: Sequence[Made]) -> tuple[Chain, Strips]:
     """Return the chain, and how threads share its work."""
-    cells = [each.cell for each in made]
+    cells = [each.cell for each in parts]
     lanes = ACCESS_BYTES // cells[0].writes[0].itemsize
     return linked(cells, _ahead(len(cells))), Strips(lanes, _WARPS, _CHUNK)
 
@@ -174,27 +174,27 @@ def _instructions(cell: Cell) -> float:
 
 
 @functools.lru_cache(maxsize=128)
-def _kernel(definitions: tuple[Definition, ...], made: tuple[Made, ...], beyond: ChainSurroundings) -> StencilKernel:
-    reason = why_apart(made, beyond)
+def _kernel(definitions: tuple[Definition, ...], parts: tuple[Made, ...], beyond: ChainSurroundings) -> StencilKernel:
+    reason = why_apart(parts, beyond)
     if reason:
         names = ", ".join(definition.name for definition in definitions)
         raise at_definition(definitions[0], f"{names} cannot be done in one pass: {reason}")
-    _, how = _chain(made)
-    cells, text = own_names([each.cell for each in made])
+    _, how = _chain(parts)
+    cells, text = own_names([each.cell for each in parts])
     chain = linked(cells, _ahead(len(cells)))
-    name = "_then_".join(dict.fromkeys(definition.name for definition in definitions)) + f"_{len(made)}"
-    dtypes = dict(pair for each in made for pair in each.dtypes)
-    outputs = tuple(KernelOutput(each.field, _output(made, each.field).dtype, ()) for each in chain.stored)
+    name = "_then_".join(dict.fromkeys(definition.name for definition in definitions)) + f"_{len(parts)}"
+    dtypes = dict(pair for each in parts for pair in each.dtypes)
+    outputs = tuple(KernelOutput(each.field, _output(parts, each.field).dtype, ()) for each in chain.stored)
     parameters = (*(KernelParameter("input", each.field, 0, dtypes[each.field], (), True) for each in chain.given),
                   *(KernelParameter("output", each.name, 0, each.dtype, (), True) for each in outputs),
-                  KernelParameter("region", dtype=""), *(parameter for each in made for parameter in each.parameters))
+                  KernelParameter("region", dtype=""), *(parameter for each in parts for parameter in each.parameters))
     reach = tuple(tuple(each.needed) for each in chain.given)
     halo = tuple((max(one[axis][0] for one in reach), max(one[axis][1] for one in reach)) for axis in range(2))
     return StencilKernel(
         strips(chain, text, name, how, dict(beyond.sides)), name, OPTIONS, tuple(each.field for each in chain.given),
-        outputs, ResultStructure(made[0].structure.kind), parameters, halo, (WARP, how.warps, 1),
+        outputs, ResultStructure(parts[0].structure.kind), parameters, halo, (WARP, how.warps, 1),
         (how.warps * how.inner(chain) - how.lanes + 1, how.chunk, 1), 1, reach=reach)
 
 
-def _output(made: Sequence[Made], field: str) -> KernelOutput:
-    return next(output for each in made for output in each.outputs if output.name == field)
+def _output(cell: Sequence[Made], field: str) -> KernelOutput:
+    return next(output for each in cell for output in each.outputs if output.name == field)

@@ -175,13 +175,13 @@ def _write(definition: Definition, fields: tuple[ElementField, ...], dims: int, 
 
 
 @functools.lru_cache(maxsize=512)
-def _kernel(definition: Definition, made: Made) -> StencilKernel:
+def _kernel(definition: Definition, cell: Made) -> StencilKernel:
     """Return the kernel of one time step around a function of a cell."""
-    how, name = march_of(made.cell), f"{definition.name}_kernel"
+    how, name = march_of(cell.cell), f"{definition.name}_kernel"
     return StencilKernel(
-        march(made.cell, name, how), name, OPTIONS, tuple(read.field for read in made.cell.reads), made.outputs,
-        made.structure, parameters_of(made), made.halo, (*how.threads, 1), how.tile(made.cell.dims),
-        1 if made.cell.dims == 2 else 2, reach=tuple(_reach(read, made.cell.dims) for read in made.cell.reads))
+        march(cell.cell, name, how), name, OPTIONS, tuple(read.field for read in cell.cell.reads), cell.outputs,
+        cell.structure, parameters_of(cell), cell.halo, (*how.threads, 1), how.tile(cell.cell.dims),
+        1 if cell.cell.dims == 2 else 2, reach=tuple(_reach(read, cell.cell.dims) for read in cell.cell.reads))
 
 
 def _reach(read: FieldRead, dims: int) -> Halo:
@@ -190,12 +190,12 @@ def _reach(read: FieldRead, dims: int) -> Halo:
     return tuple((max(0, -low), max(0, high)) for low, high in reach)
 
 
-def parameters_of(made: Made) -> tuple[KernelParameter, ...]:
+def parameters_of(cells: Made) -> tuple[KernelParameter, ...]:
     """Return the parameters of a kernel around a function of a cell."""
-    dtypes = dict(made.dtypes)
-    inputs = tuple(KernelParameter("input", read.field, 0, dtypes[read.field], (), True) for read in made.cell.reads)
-    outputs = tuple(KernelParameter("output", output.name, 0, output.dtype, (), True) for output in made.outputs)
-    return (*inputs, *outputs, KernelParameter("region", dtype=""), *made.parameters)
+    dtypes = dict(cells.dtypes)
+    inputs = tuple(KernelParameter("input", read.field, 0, dtypes[read.field], (), True) for read in cells.cell.reads)
+    outputs = tuple(KernelParameter("output", output.name, 0, output.dtype, (), True) for output in cells.outputs)
+    return (*inputs, *outputs, KernelParameter("region", dtype=""), *cells.parameters)
 
 
 def lanes_of(cell: Cell) -> int:

@@ -97,12 +97,12 @@ def specialise_steps(parts: Sequence[ChainPart], around: Surroundings,
 
 
 @functools.lru_cache(maxsize=64)
-def _stepped(made: tuple[Made, ...], around: Surroundings, shared_limit: int) -> tuple[tuple[int, ...], float]:
+def _stepped(cells: tuple[Made, ...], around: Surroundings, shared_limit: int) -> tuple[tuple[int, ...], float]:
     best: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
-    for end in range(1, len(made) + 1):
+    for end in range(1, len(cells) + 1):
         options = []
         for count in range(1, min(end, max(MOST_STEPS.values())) + 1):
-            several = made[end - count:end]
+            several = cells[end - count:end]
             if count == 1 or not _why_apart(several, around, shared_limit):
                 before, counts = best[end - count]
                 options.append((before + _moved(several, around) * _SLOWER[count], (*counts, count)))
@@ -110,27 +110,27 @@ def _stepped(made: tuple[Made, ...], around: Surroundings, shared_limit: int) ->
     return best[-1][1], best[-1][0]
 
 
-def _moved(made: Sequence[Made], around: Surroundings) -> float:
+def _moved(parts: Sequence[Made], around: Surroundings) -> float:
     """Return the bytes a cell that a pass reads and writes."""
-    cells = [each.cell for each in made]
+    cells = [each.cell for each in parts]
     if len(cells) == 1:
         return sum(each.itemsize for each in cells[0].both)
     return sum(each.itemsize * (each.loaded + bool(each.out)) for each in carried(cells, dict(around.rims)))
 
 
-def _why_apart(made: Sequence[Made], around: Surroundings, shared_limit: int) -> str:
-    if any(each.structure.kind == "tuple" for each in made) or len({each.structure.kind for each in made}) > 1:
+def _why_apart(parts: Sequence[Made], around: Surroundings, shared_limit: int) -> str:
+    if any(each.structure.kind == "tuple" for each in parts) or len({each.structure.kind for each in parts}) > 1:
         return "some of them give fields by name, and some do not"
-    cells = [each.cell for each in made]
+    cells = [each.cell for each in parts]
     reason = why_apart(cells, dict(around.rims))
     if reason:
         return reason
     most = MOST_STEPS[len({each.field for cell in cells for each in cell.both})]
-    if len(made) > most:
+    if len(parts) > most:
         return f"of so many fields at most {most} steps are done at once"
-    if len(made) > min(around.ghosts):
+    if len(parts) > min(around.ghosts):
         return "together they read further than there are ghost cells"
-    if _how(carried(cells, dict(around.rims)), len(made), around, shared_limit) is None:
+    if _how(carried(cells, dict(around.rims)), len(parts), around, shared_limit) is None:
         return (f"together they need more than the {shared_limit:,} bytes of shared memory that a thread block can "
                 "have here")
     return ""
@@ -146,13 +146,13 @@ def _how(fields: Sequence[Carried], steps: int, around: Surroundings, shared_lim
 
 
 @functools.lru_cache(maxsize=512)
-def _kernel(definitions: tuple[Definition, ...], made: tuple[Made, ...], around: Surroundings, alike: bool,
+def _kernel(definitions: tuple[Definition, ...], parts: tuple[Made, ...], around: Surroundings, alike: bool,
             shared_limit: int) -> StencilKernel:
-    reason, steps = _why_apart(made, around, shared_limit), len(made)
+    reason, steps = _why_apart(parts, around, shared_limit), len(parts)
     if reason:
         names = ", ".join(dict.fromkeys(definition.name for definition in definitions))
         raise at_definition(definitions[0], f"the steps of {names} cannot be done at once: {reason}")
-    cells, text = ([made[0].cell] * steps, made[0].cell.text) if alike else own_names([each.cell for each in made])
+    cells, text = ([parts[0].cell] * steps, parts[0].cell.text) if alike else own_names([each.cell for each in parts])
     fields = carried(cells, dict(around.rims))
     how = _how(fields, steps, around, shared_limit)
     assert how is not None
@@ -161,16 +161,16 @@ def _kernel(definitions: tuple[Definition, ...], made: tuple[Made, ...], around:
     source = fused(cells, text, name, how)
     tile = Tile.of(fields[0].itemsize, how)
     halo = ((steps, steps),) * 3
-    dtypes = {output.name: output.dtype for each in made for output in each.outputs}
-    read = dict(pair for each in made for pair in each.dtypes)
+    dtypes = {output.name: output.dtype for each in parts for output in each.outputs}
+    read = dict(pair for each in parts for pair in each.dtypes)
     loaded = tuple(each.field for each in fields if each.loaded)
     outputs = tuple(KernelOutput(each.field, dtypes[each.field], ()) for each in fields if each.out)
     parameters = (*(KernelParameter("input", field, 0, read[field], (), True) for field in loaded),
                   *(KernelParameter("output", each.name, 0, each.dtype, (), True) for each in outputs),
                   KernelParameter("region", dtype=""),
-                  *(parameter for each in (made[:1] if alike else made) for parameter in each.parameters))
+                  *(parameter for each in (parts[:1] if alike else parts) for parameter in each.parameters))
     return StencilKernel(
-        source, name, OPTIONS, loaded, outputs, ResultStructure(made[0].structure.kind), parameters, halo,
+        source, name, OPTIONS, loaded, outputs, ResultStructure(parts[0].structure.kind), parameters, halo,
         (WARP, how.warps, 1), (tile.inner[0] - tile.lanes + 1, tile.inner[1], how.chunk), 2,
         shared_bytes(fields, how), steps,
         (halo,) * len(loaded))

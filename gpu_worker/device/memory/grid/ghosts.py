@@ -131,12 +131,12 @@ def _outside(low: int, high: int, extent: int, rule: str, side: int) -> _Range:
     return _Range(low, high, low, side=side)
 
 
-def _mapped(parts: Sequence[_Range], given: int) -> tuple[Triple, Triple]:
+def _mapped(parts: Sequence[_Range], side_axis: int) -> tuple[Triple, Triple]:
     """Return the position and the steps of a ghost box within a side's values; axes before the side's are not continued
     yet.
     """
-    return (tuple(part.start if axis > given else part.low for axis, part in enumerate(parts)),
-            tuple(part.step if axis > given else 1 for axis, part in enumerate(parts)))
+    return (tuple(part.start if axis > side_axis else part.low for axis, part in enumerate(parts)),
+            tuple(part.step if axis > side_axis else 1 for axis, part in enumerate(parts)))
 
 
 def _copied(target: int, to: Box, parts: Sequence[_Range], sources: Sequence[Box]) -> Iterator[Copied]:

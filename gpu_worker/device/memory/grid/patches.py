@@ -151,9 +151,9 @@ class Domain:
         boxes = [box for rank in self.others for box in rank] or self.boxes
         return sum(box.size for box in boxes) == prod(self.lattice.shape)
 
-    def with_ranks(self, said: Sequence[bytes]) -> Domain:
+    def with_ranks(self, descriptions: Sequence[bytes]) -> Domain:
         """Return the domain with the patches of all other ranks, as the ranks' messages describe them."""
-        ranks = [decode(each, RankPatches) for each in said]
+        ranks = [decode(each, RankPatches) for each in descriptions]
         others = tuple(tuple(Box(low, high) for low, high in zip(rank.lows, rank.highs, strict=True)) for rank in ranks)
         return replace(self, others=others, other_devices=tuple(rank.devices for rank in ranks),
                        by_planes=tuple(rank.by_planes for rank in ranks), _known={})

@@ -162,8 +162,8 @@ class Reader:
     skip: int
     blocks: bool
 
-    def __call__(self, found: Iterable[TextSplit]) -> Iterable[Any]:
-        pieces = (piece for split in found for piece in self.pieces(split))
+    def __call__(self, splits: Iterable[TextSplit]) -> Iterable[Any]:
+        pieces = (piece for split in splits for piece in self.pieces(split))
         if not self.blocks:
             return Rows(self._unnamed(piece) for piece in pieces)
         return self._concatenated(list(pieces))

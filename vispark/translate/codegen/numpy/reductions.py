@@ -307,15 +307,15 @@ def _place_of_extreme(emit: Emitter, name: str, array: Array) -> Number:
     return Number(Scalar("int64"), f"(long long){place}", atom=False)
 
 
-def _join_places(emit: Emitter, name: str, best: Number, found: str) -> None:
+def _join_places(emit: Emitter, name: str, best: Number, index: str) -> None:
     """Write the reduction of the lanes' extremes and their places; of equal extremes the first place wins."""
     with _joining(emit) as apart:
         other = _other_lane(emit, best, apart)
-        place = _other_lane(emit, Number(Scalar("int32"), found), apart)
+        place = _other_lane(emit, Number(Scalar("int32"), index), apart)
         with emit.block(f"if ({is_beyond(name, other, best)} || (!({is_beyond(name, best, other)}) && "
-                        f"{place.text} < {found}))"):
+                        f"{place.text} < {index}))"):
             emit.line(f"{best.text} = {other.text};")
-            emit.line(f"{found} = {place.text};")
+            emit.line(f"{index} = {place.text};")
 
 
 def fold_row(emit: Emitter, name: str, array: Array, start: Number | None = None) -> Number:

@@ -24,47 +24,47 @@ _FOLDED = ("sum", "min", "max", "any", "all")
 
 
 @lowers_for(Selected, *_REDUCED)
-def reduce_selected(emit: Emitter, given: Selected, *rest: Value, name: str, **keywords: Value) -> Any:
+def reduce_selected(emit: Emitter, items: Selected, *rest: Value, name: str, **keywords: Value) -> Any:
     """Return a reduction of NumPy's; with an axis and the like it is left to that of arrays, which refuses it."""
     options = {key: one for key, one in keywords.items() if not isinstance(one, Nothing)}
     if rest or set(options) - {"ddof"}:
         return NotImplemented
-    return _of_selected(emit, name.removeprefix("numpy."), given, options.get("ddof"))
+    return _of_selected(emit, name.removeprefix("numpy."), items, options.get("ddof"))
 
 
 @lowers_for(Selected, *_FOLDED)
-def fold_selected(emit: Emitter, given: Selected, *rest: Value, name: str, **keywords: Value) -> Any:
+def fold_selected(emit: Emitter, items: Selected, *rest: Value, name: str, **keywords: Value) -> Any:
     """Return ``sum(p[p > 0])`` and its like."""
-    return NotImplemented if rest or keywords else _of_selected(emit, name, given)
+    return NotImplemented if rest or keywords else _of_selected(emit, name, items)
 
 
 @lowers_for(Selected, "len")
-def len_selected(emit: Emitter, given: Selected, name: str) -> Number:
+def len_selected(emit: Emitter, items: Selected, name: str) -> Number:
     """Return ``len(p[p > 0])``."""
-    return cast(count_of_selected(emit, given), INT)
+    return cast(count_of_selected(emit, items), INT)
 
 
-def count_of_selected(emit: Emitter, given: Selected) -> Number:
+def count_of_selected(emit: Emitter, items: Selected) -> Number:
     """Return the number of items that a mask selects."""
-    count: Any = call_library(emit, "numpy.sum", (given.mask,), {})
+    count: Any = call_library(emit, "numpy.sum", (items.mask,), {})
     return count
 
 
-def _of_selected(emit: Emitter, name: str, given: Selected, ddof: Value | None = None) -> Value:
-    array = given.values
+def _of_selected(emit: Emitter, name: str, items: Selected, ddof: Value | None = None) -> Value:
+    array = items.values
     if name in ("mean", "var", "std"):
-        return _spread_of_selected(emit, name, given, ddof)
+        return _spread_of_selected(emit, name, items, ddof)
     if name in ("min", "max"):
-        return call_library(emit, f"numpy.{name}", (_filled_outside(emit, given, _neutral(name, array.type)),), {})
+        return call_library(emit, f"numpy.{name}", (_filled_outside(emit, items, _neutral(name, array.type)),), {})
     fill = {"sum": 0, "prod": 1, "any": False, "all": True}[name]
-    return call_library(emit, f"numpy.{name}", (_filled_outside(emit, given, fill),), {})
+    return call_library(emit, f"numpy.{name}", (_filled_outside(emit, items, fill),), {})
 
 
-def _spread_of_selected(emit: Emitter, name: str, given: Selected, ddof: Value | None) -> Value:
-    array = given.values
+def _spread_of_selected(emit: Emitter, name: str, chosen: Selected, ddof: Value | None) -> Value:
+    array = chosen.values
     kind = array.type if array.type.kind in "fc" else Scalar("float64")
-    wide = Selected(astype(array, kind), given.mask)
-    count = emit.keep(count_of_selected(emit, given), "count")
+    wide = Selected(astype(array, kind), chosen.mask)
+    count = emit.keep(count_of_selected(emit, chosen), "count")
 
     def mean(items: Selected, less: int = 0) -> Number:
         total: Any = _of_selected(emit, "sum", items)
@@ -80,11 +80,11 @@ def _spread_of_selected(emit: Emitter, name: str, given: Selected, ddof: Value |
     return variance if name == "var" else scalars.ufunc("sqrt", variance)
 
 
-def _filled_outside(emit: Emitter, given: Selected, value: Any) -> Any:
+def _filled_outside(emit: Emitter, items: Selected, value: Any) -> Any:
     """Return all items with a number in place of those that are not selected."""
-    kind = given.values.type
+    kind = items.values.type
     fill = literal(value) if kind.kind == "b" else cast(literal(value), kind)
-    return elementwise(emit, lambda mask, one: numbers.where(mask, one, cast(fill, one.type)), given.mask, given.values)
+    return elementwise(emit, lambda mask, one: numbers.where(mask, one, cast(fill, one.type)), items.mask, items.values)
 
 
 def _neutral(name: str, kind: Scalar) -> int | float:

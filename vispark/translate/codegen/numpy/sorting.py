@@ -157,12 +157,12 @@ def _sorted_row(emit: Emitter, a: Value, name: str) -> Array:
     return in_order(emit, sortable(emit, _flat(array), "sorted"))
 
 
-def _unless_nan(row: Array, found: Number) -> Number:
+def _unless_nan(row: Array, value: Number) -> Number:
     """Return a number of a sorted row, or its NaN, which is sorted last, if there is one."""
     if row.type.kind != "f":
-        return found
+        return value
     last = row.at(str(row.size - 1))
-    return numbers.where(scalars.ufunc("isnan", last), cast(last, found.type), found)
+    return numbers.where(scalars.ufunc("isnan", last), cast(last, value.type), value)
 
 
 def _interpolate(emit: Emitter, row: Array, share: Number, name: str) -> Number:

@@ -30,9 +30,9 @@ _IN_ORDER = 128
 _SUMMED = 16
 
 
-def advance(emit: Emitter, total: Number, found: Number) -> None:
+def advance(emit: Emitter, total: Number, index: Number) -> None:
     """Give a variable its next value."""
-    text, plain = cast(found, total.type).text, f"{total.text} + "
+    text, plain = cast(index, total.type).text, f"{total.text} + "
     emit.line(f"{total.text} += {text[len(plain):]};" if text.startswith(plain) and total.type.kind == "f"
               else f"{total.text} = {text};")
 

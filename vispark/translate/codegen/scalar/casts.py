@@ -34,17 +34,17 @@ def fits_python_int(value: int) -> bool:
     return INT64[0] <= value <= INT64[1]
 
 
-def text_of(value: Any, found: Scalar) -> str:
+def text_of(value: Any, kind: Scalar) -> str:
     """Return a value of a type as a C++ constant."""
-    if found.kind == "b":
+    if kind.kind == "b":
         return "true" if value else "false"
-    if found.kind == "c":
-        part = Scalar("float32" if found.dtype == "complex64" else "float64")
+    if kind.kind == "c":
+        part = Scalar("float32" if kind.dtype == "complex64" else "float64")
         value = complex(value)
-        return f"{found.c}({text_of(value.real, part)}, {text_of(value.imag, part)})"
-    if found.kind == "f":
-        return _float_text(float(value), found)
-    suffix = {"int64": "LL", "uint64": "ULL", "uint32": "u"}.get(found.dtype, "")
+        return f"{kind.c}({text_of(value.real, part)}, {text_of(value.imag, part)})"
+    if kind.kind == "f":
+        return _float_text(float(value), kind)
+    suffix = {"int64": "LL", "uint64": "ULL", "uint32": "u"}.get(kind.dtype, "")
     if value == -2**63:
         return "(-9223372036854775807LL - 1)"
     return f"{int(value)}{suffix}" if value != -2**31 or suffix else "(-2147483647 - 1)"
@@ -54,12 +54,12 @@ def _int_text(value: int, narrow: bool) -> str:
     return text_of(value, Scalar("int32" if narrow else "int64"))
 
 
-def _float_text(value: float, found: Scalar) -> str:
-    if found.dtype == "float16":
+def _float_text(value: float, kind: Scalar) -> str:
+    if kind.dtype == "float16":
         with np.errstate(over="ignore"):
             value = float(np.float16(value))
         return f"half_t({_float_text(value, Scalar('float32'))})"
-    single = found.dtype == "float32"
+    single = kind.dtype == "float32"
     with np.errstate(over="ignore"):
         value = float(np.float32(value)) if single else value
     if not math.isfinite(value):
@@ -144,7 +144,7 @@ def truth(number: Number) -> Number:
     return derived(Number(BOOL, f"{computed(number)} != 0", atom=False), number)
 
 
-def range_of(found: Scalar) -> tuple[int, int]:
+def range_of(kind: Scalar) -> tuple[int, int]:
     """Return the least and the greatest value of an integer type."""
-    limits = np.iinfo(found.numpy)
+    limits = np.iinfo(kind.numpy)
     return int(limits.min), int(limits.max)

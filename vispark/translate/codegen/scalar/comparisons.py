@@ -25,15 +25,15 @@ def compare_python(symbol: str, a: Number, b: Number) -> Number:
     return Number(BOOL, f"{a.closed} {symbol} {b.closed}", atom=False)
 
 
-def compare_floats(symbol: str, given: Sequence[Number], texts: list[str], kind: Scalar) -> str:
+def compare_floats(symbol: str, operands: Sequence[Number], texts: list[str], kind: Scalar) -> str:
     """Return a comparison of floats that compilers for GPUs do not simplify wrongly for NaN or -0 if one side is known.
 
     Where 0 would pass, float32 is compared with NaN in mind; of a zero that does not pass nothing may be known: less()
     and opaque() in the prelude say why.
     """
-    constants = [position for position, number in enumerate(given) if number.known]
+    constants = [position for position, number in enumerate(operands) if number.known]
     if len(constants) == 1 and symbol in ORDER and kind.kind == "f":
-        value = float(given[constants[0]].value)
+        value = float(operands[constants[0]].value)
         passes = FUNCTION_OF[symbol](*((value, 0.0) if constants == [0] else (0.0, value)))
         if passes and kind.dtype == "float32":
             a, b = map(bared, texts if symbol in ("<", "<=") else texts[::-1])

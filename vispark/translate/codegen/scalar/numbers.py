@@ -133,7 +133,7 @@ def _math(name: str, operands: tuple[Number, ...]) -> Number:
     return Number(FLOAT, f"{function}({texts})")
 
 
-def _check_count(name: str, given: int) -> None:
+def _check_count(name: str, operands: int) -> None:
     two = name in ("atan2", "hypot", "pow", "fmod", "copysign", "remainder", "nextafter")
-    if given != (2 if two else 1) and not (name == "log" and given == 2):
-        raise Refusal(f"math.{name} takes {'two numbers' if two else 'one number'}, and {given} are given")
+    if operands != (2 if two else 1) and not (name == "log" and operands == 2):
+        raise Refusal(f"math.{name} takes {'two numbers' if two else 'one number'}, and {operands} are given")

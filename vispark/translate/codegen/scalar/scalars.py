@@ -202,7 +202,7 @@ def ufunc(name: str, *operands: Number) -> Number:
     return replace(_emit(name, numbers, kind), common=all(number.common for number in numbers))
 
 
-def _emit(name: str, numbers: tuple[Number, ...], found: Scalar) -> Number:
+def _emit(name: str, numbers: tuple[Number, ...], result: Scalar) -> Number:
     """Return a ufunc's text, for operands that have the types of its loop."""
     kind = numbers[0].type
     half = kind.dtype == "float16"
@@ -221,9 +221,9 @@ def _emit(name: str, numbers: tuple[Number, ...], found: Scalar) -> Number:
         text = _EMIT[name](texts, work, numbers)
     else:
         text = _arithmetic(OPERATOR_OF[name], texts, work, numbers)
-    if half and found.dtype == "float16":
-        return Number(found, f"half_t({text})")
-    return Number(found, text, atom=is_call(text))
+    if half and result.dtype == "float16":
+        return Number(result, f"half_t({text})")
+    return Number(result, text, atom=is_call(text))
 
 
 #: What orders complex numbers, and sign and rint: a C++ function, and whether its operands are swapped.
