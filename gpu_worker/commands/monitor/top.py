@@ -20,11 +20,11 @@ _WIDTH = 160
 _RATES = ("asked/s", "replayed/s", "sent/s", "busy")
 
 
-def view(found: Sample, speeds: Mapping[str, Rates]) -> Group:
+def view(latest: Sample, speeds: Mapping[str, Rates]) -> Group:
     """Return a sample as what the terminal shows: a line for the daemon, a row for each session."""
-    if found.report is None:
-        return Group(Text(f"down: {found.reason}"))
-    report = found.report
+    if latest.report is None:
+        return Group(Text(f"down: {latest.reason}"))
+    report = latest.report
     head = Text(f"worker {report.worker}, process {report.pid}, up {report.uptime:.0f} s, "
                 f"{len(report.sessions)} sessions")
     # The first look has no rates.
@@ -81,21 +81,21 @@ def watch(runtime_dir: str | None, interval: float, console: Console,
     before: Sample | None = None
     with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
         while True:
-            found = sample(runtime_dir)
-            live.update(view(found, rates(before, found)), refresh=True)
-            before = found
+            latest = sample(runtime_dir)
+            live.update(view(latest, rates(before, latest)), refresh=True)
+            before = latest
             sleep(interval)
 
 
 def once(runtime_dir: str | None, console: Console) -> bool:
     """Show one sample, and return whether the daemon answered."""
-    found = sample(runtime_dir)
-    console.print(view(found, {}))
-    return found.report is not None
+    latest = sample(runtime_dir)
+    console.print(view(latest, {}))
+    return latest.report is not None
 
 
 def as_json(runtime_dir: str | None) -> tuple[str, bool]:
     """Return one sample as a line of JSON, and whether the daemon answered."""
-    found = sample(runtime_dir)
-    said = dataclasses.asdict(found.report) if found.report else {"down": found.reason}
-    return json.dumps(said), found.report is not None
+    latest = sample(runtime_dir)
+    described = dataclasses.asdict(latest.report) if latest.report else {"down": latest.reason}
+    return json.dumps(described), latest.report is not None

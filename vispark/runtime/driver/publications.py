@@ -79,13 +79,13 @@ def publish(session: Sharing, residency: Residency, details: PublicationDetails,
 
 def _named(session: Sharing, name: str) -> dict[WorkerAddress, NamedPart]:
     """Return the publications that have a name on the nodes where the driver or an executor runs."""
-    found = {part.home: part for home in _near(session) for part in named(name, home.runtime_dir)}
+    listed = {part.home: part for home in _near(session) for part in named(name, home.runtime_dir)}
     if not is_local(session.context):
         executors = executors_of(session.context)
         places = [[place] if place else [] for place in executors.values()]
         asked = placed(session.context, list(executors), places).mapPartitionsWithIndex(ListTask(name))
-        found = {part.home: part for part in session.jobs.run(asked.collect)} | found
-    return found
+        listed = {part.home: part for part in session.jobs.run(asked.collect)} | listed
+    return listed
 
 
 def _take_back(session: Sharing, name: str, parts: Sequence[NamedPart]) -> None:

@@ -61,8 +61,8 @@ def by_groups(fold: MatrixFold, quads: RowFunction, shared_limit: int) -> Matrix
         return fold
     arrays = frozenset(_sizes(quads))
     lines = [in_registers(some, arrays, quads.scratch) for some in (*(one.lines for one in quads.stages), quads.lines)]
-    groups = next((found for way in _WAYS if (found := _groups(quads, outers, way)).shared <= usable(shared_limit)
-                   and _registers(quads, outers) <= _REGISTERS // (_GROUP * found.count)), None)
+    groups = next((grouped for way in _WAYS if (grouped := _groups(quads, outers, way)).shared <= usable(shared_limit)
+                   and _registers(quads, outers) <= _REGISTERS // (_GROUP * grouped.count)), None)
     if groups is None or any(some is None for some in lines):
         return fold
     table = matrix_table(fold.function, fold.table.lanes, (), fold.matrices, shared_limit, (4 * groups.count,))

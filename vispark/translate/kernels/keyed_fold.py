@@ -86,8 +86,8 @@ class KeyedFrame(RowKernel):
 
     def _partials(self) -> list[str]:
         least, greatest = (f"long long* __restrict__ {self.key.base}_{one.guard}" for one in self.of_keys[1:])
-        made = ["rows::Word* made"] if self.cells.place == "device" else []
-        return [f"long long* __restrict__ {self.key.base}_counts", least, greatest, *super()._partials(), *made]
+        cells = ["rows::Word* made"] if self.cells.place == "device" else []
+        return [f"long long* __restrict__ {self.key.base}_counts", least, greatest, *super()._partials(), *cells]
 
     @property
     def _is_shared(self) -> bool:
@@ -113,8 +113,8 @@ class KeyedFrame(RowKernel):
         text = IndentedText()
         # Where one thread does a work, the work has cells of its own.
         text.choose(together=lambda part: self._prepare(part, first.grid * 256))
-        given = ", ".join(["rows::Word* made", *(declared for declared, _ in self.function.given)])
-        return ['extern "C" __global__ void', f"{first.name}({given})", "{", *text.lines, "}", "", *super()._kernel()]
+        ports = ", ".join(["rows::Word* made", *(declared for declared, _ in self.function.given)])
+        return ['extern "C" __global__ void', f"{first.name}({ports})", "{", *text.lines, "}", "", *super()._kernel()]
 
     def _prepare(self, text: IndentedText, threads: int) -> None:
         offset = 1
@@ -181,9 +181,9 @@ class KeyedFrame(RowKernel):
     def _cells(self, counted: str = "long long") -> list[tuple[str, str, str, int, str]]:
         """Return name, C++ type and operator of each array of cells, how many there are, and the partial they become.
         """
-        found = [(f"{self.key.base}_cells", counted, "Add", self.groups, f"{self.key.base}_counts")]
-        return found + [(f"{folded.name(one)}_cells", one.accumulator, one.functor, one.width,
-                         folded.partial(one)) for folded in self.folded for one in folded.accumulated]
+        counts = [(f"{self.key.base}_cells", counted, "Add", self.groups, f"{self.key.base}_counts")]
+        return counts + [(f"{folded.name(one)}_cells", one.accumulator, one.functor, one.width,
+                          folded.partial(one)) for folded in self.folded for one in folded.accumulated]
 
     def _declare_cells(self, text: IndentedText, offset: int) -> None:
         block, by_thread = self.table.block, self.cells.place == "thread"

@@ -289,10 +289,10 @@ class SymbolicRun:
             case nodes.Call(nodes.Library("range"), (nodes.Literal(0 | 1 as start), stop), ()):
                 return replace(self._range(self.value(stop, values)), start=int(start))
             case nodes.Call(nodes.Library("enumerate"), (over,), ()):
-                found = self.steps(over, values)
-                if found.start:
+                result = self.steps(over, values)
+                if result.start:
                     raise Other
-                return LoopRange(found.axis, lambda place: (place, found.values(place)))
+                return LoopRange(result.axis, lambda place: (place, result.values(place)))
             case nodes.Call(nodes.Library("zip"), arguments, () | (("strict", nodes.Literal()),)) if arguments:
                 beside = [self.steps(each, values) for each in arguments]
                 if len({each.axis for each in beside}) != 1 or any(each.start for each in beside):

@@ -31,7 +31,7 @@ def without(lines: list[str]) -> list[str]:
 
 
 def _once(lines: list[str]) -> list[str]:
-    declared = {found["name"] for line in lines if (found := _DECLARED.match(line))}
+    declared = {match["name"] for line in lines if (match := _DECLARED.match(line))}
     # What is read by lines that are not of a variable, and by those of variables that are read.
     read, by = set[str](), dict[str, set[str]]()
     for line in lines:
