@@ -87,6 +87,25 @@ def test_a_probe_of_the_recording_is_used_for_the_device_that_it_ran_on(tmp_path
     assert one["pass"][0] == pytest.approx(0.8 * (1e-3 + 1e-1) + 0.5) and two["pass"][1] < one["pass"][0]
 
 
+def test_an_action_counts_as_often_as_a_pass_has_it_and_the_number_of_held_records_is_known(tmp_path: Path):
+    text = PROGRAM.replace("    data.glom().count()\n", "    n = data.count()\n")
+    capture = _capture(tmp_path, count=10 ** 9, record_bytes=8.0)
+    program = SourceProgram(capture.script, text)
+    capture = replace(capture, digest=digest_of(text), sources={capture.script: text},
+                      calls=[each for each in capture.calls if each.method != "glom"])
+    count = next(call for call in program.calls if call.method == "count")
+    for number, each in enumerate(capture.calls):
+        each.number = number
+        if each.method == "count":
+            each.on, each.end_line, each.end_column = 2, count.node.end_lineno, count.node.end_col_offset
+    found, = qualify_capture(capture, _target()).extra["predictions"]
+    assert found["pass"][0] == pytest.approx(0.8 * (8e-3 + 1e-3))
+    folded = next(call for call in capture.calls if call.method == "reduce")
+    folded.starts, folded.seconds = [i / 2 + 0.6 for i in range(8)], [0.25] * 8
+    found, = qualify_capture(capture, _target()).extra["predictions"]
+    assert found["pass"][0] == pytest.approx(2 * 0.8 * (8e-3 + 1e-3))
+
+
 def test_a_row_function_is_the_same_one_in_each_pass():
     seen = list[Any]()
 
