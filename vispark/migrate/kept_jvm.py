@@ -62,7 +62,7 @@ class FirstRun:
 
 @contextmanager
 def process_with_jvm(script: Path, command: Sequence[str], environment: Mapping[str, str], log: Path,
-                     timeout: float | None = None) -> Iterator[JvmGateway | None]:
+                     timeout: float | None = None, is_kept: bool = True) -> Iterator[JvmGateway | None]:
     """Run a program to its end in a process whose JVM stays for the block; what it prints goes to a file.
 
     Parameters
@@ -77,6 +77,8 @@ def process_with_jvm(script: Path, command: Sequence[str], environment: Mapping[
         The file, for its owner alone.
     timeout : float, optional
         Seconds for the program.
+    is_kept : bool
+        Whether the file stays, so that errors name it.
 
     Raises
     ------
@@ -97,7 +99,8 @@ def process_with_jvm(script: Path, command: Sequence[str], environment: Mapping[
         jvm = _read_offer(reading)
         if jvm is None and process.wait():
             words = error_line(log.read_text(encoding="utf-8", errors="replace"))
-            raise ValidationError(f"{script} ended with status {process.returncode}: {words}; its output is in {log}")
+            raise ValidationError(f"{script} ended with status {process.returncode}: {words}"
+                                  + f"; its output is in {log}" * is_kept)
         yield jvm
 
 

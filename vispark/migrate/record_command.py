@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import traceback
 from pathlib import Path
+from types import TracebackType
 
 import click
 
+from vispark.errors import VisparkError
 from vispark.migrate import script_argument
 from vispark.migrate.capture import prepare_folder
 from vispark.migrate.cli import emit, json_option
@@ -43,6 +46,11 @@ def command(ctx: click.Context, script: Path, arguments: tuple[str, ...], out: P
                             probed=probe)
         try:
             recorder.run()
+        except VisparkError:
+            raise
+        except Exception as error:
+            traceback.print_exception(error.with_traceback(_from_script(error, path)))
+            ctx.exit(1)         # as Python ends the program itself
         finally:
             # What a program did until it failed is worth having, too.
             recorder.capture.write(folder)
@@ -55,3 +63,11 @@ def command(ctx: click.Context, script: Path, arguments: tuple[str, ...], out: P
     emit(document, as_json, lambda: f"{len(capture.calls)} operations of {script.name}, {capture.seconds:.1f} s, are "
          f"in {folder}; vispark qualify {folder} says what of them runs on the device")
     ctx.exit(YES)
+
+
+def _from_script(error: Exception, script: Path) -> TracebackType | None:
+    """Return an error's traceback from the script's first frame on, without those of what runs it."""
+    trace = error.__traceback__
+    while trace is not None and Path(trace.tb_frame.f_code.co_filename).resolve() != script.resolve():
+        trace = trace.tb_next
+    return trace or error.__traceback__

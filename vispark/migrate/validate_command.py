@@ -94,7 +94,7 @@ def first_run(script: Path, args: tuple[str, ...], folder: Path, timeout: float 
     """
     results = folder / "cpu.results"
     with process_with_jvm(script, _command(script, args, results), _environment("cpu", traces), folder / "cpu.log",
-                          timeout) as jvm:
+                          timeout, is_kept=False) as jvm:
         yield FirstRun(results, jvm)
 
 
