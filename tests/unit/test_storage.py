@@ -49,11 +49,12 @@ def test_a_file_is_replaced_as_a_whole_or_stays(directory: str):
             each.write(broken(), 8)
     assert place.content() == b"before" and located(directory).names().keys() <= {"u", "new"}
     assert located(f"{directory}/new").names() == {}
-    state = place.state()
-    place.write([b"after!"], 6)
-    assert place.content() == b"after!"
-    with pytest.raises(PlanError, match="has changed since it was first looked at"):
-        place.check(state)
+    for content, said in ((b"after!", "was written anew, with as many bytes"), (b"late", "had 6 bytes then and has 4")):
+        state = place.state()
+        place.write([content], len(content))
+        assert place.content() == content
+        with pytest.raises(PlanError, match=f"has changed since it was first looked at: it {said}"):
+            place.check(state)
 
 
 def test_what_cannot_be_read_is_said(directory: str):

@@ -133,8 +133,10 @@ class Location:
         """Raise PlanError where the file is no longer as it was."""
         now = self.state()
         if now != state:
-            raise PlanError(f"{self.path} has changed since it was first looked at: it had {state.size} bytes then and "
-                            f"has {now.size} now. Scatter it again, and write new data under another name")
+            what = f"had {state.size} bytes then and has {now.size} now" if now.size != state.size else \
+                "was written anew, with as many bytes"
+            raise PlanError(f"{self.path} has changed since it was first looked at: it {what}. Scatter it again, and "
+                            "write new data under another name")
 
     def write(self, pieces: Iterable[Any], nbytes: int) -> None:
         """Write a file as a whole; an existing one is replaced at once."""
