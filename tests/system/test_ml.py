@@ -34,6 +34,7 @@ from vispark.ml import (
     clustering,
     decomposition,
     feature,
+    first_centers,
     loads,
     neighbors,
     recommendation,
@@ -565,6 +566,29 @@ def test_k_means(groups: DataFrame, params):
     assert centers[1] == pytest.approx(centers[0], rel=1e-6, abs=1e-9)
     assert ours.summary.trainingCost == pytest.approx(theirs.summary.trainingCost, rel=1e-6)
     assert sorted(ours.summary.clusterSizes) == sorted(theirs.summary.clusterSizes)
+
+
+def test_first_centers_are_drawn_in_rounds(sc: SparkContext, monkeypatch):
+    """Groups that are far apart all get one; three different rows are as many centres, whatever is asked for."""
+    random = np.random.default_rng(7)
+    groups = random.normal(size=(12, 3)) * 100
+    rows = np.repeat(groups, 50, axis=0) + random.normal(size=(600, 3))
+    records = [{"x": row, "w": 1.0, "i": number} for number, row in enumerate(rows)]
+    points = sc.parallelize(records, 3).cache("GPU")
+    calls: list[int] = []
+    genuine = first_centers.RowDraws._more
+    monkeypatch.setattr(first_centers.RowDraws, "_more", lambda draws, rows, *rest, **named: (
+        calls.append(len(rows)), genuine(draws, rows, *rest, **named))[1])
+    found = []
+    for rounds in (1, 3):
+        centers = first_centers.RowDraws(points, by_cosine=False, seed=5).parallel(12, rounds)
+        apart = np.linalg.norm(groups[:, None] - centers, axis=2).min(axis=1)
+        found.append(int((apart < 2).sum()))
+    assert calls == [0, 1, 0, 1, 25, 49] and found[1] == 12, found
+    few = sc.parallelize([{"x": rows[number % 3], "w": 1.0, "i": number} for number in range(100)], 2).cache("GPU")
+    for way in (lambda draws: draws.parallel(7, 2), lambda draws: draws.random(7)):
+        assert sorted(map(tuple, way(first_centers.RowDraws(few, by_cosine=False, seed=1)))) == sorted(
+            map(tuple, rows[:3]))
 
 
 def test_k_means_of_fewer_rows_than_centers(spark: SparkSession):

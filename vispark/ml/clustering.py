@@ -12,11 +12,11 @@ from pyspark.mllib import clustering as mllib
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
-from vispark import random
 from vispark.api.vrdd import VRDD
 from vispark.ml import rdds
 from vispark.ml.base import DeviceFit, Unsuited
 from vispark.ml.bisection import ClusterTree, Growth
+from vispark.ml.first_centers import RowDraws, distances_to
 from vispark.ml.gaussians import Mixture, first_mixture
 from vispark.ml.java import JavaObjects
 from vispark.ml.java_random import JavaRandom
@@ -28,9 +28,8 @@ from vispark.ml.names import of_pyspark
 class KMeans(DeviceFit, clustering.KMeans):
     """K-means of weighted vectors, by Euclidean distance or by cosine: pyspark's, fitted in the workers.
 
-    Each of Lloyd's steps is one pass. First centres are drawn one after another, with ``initMode="k-means||"`` by their
-    squared distance to those before (k-means++ of Arthur and Vassilvitskii, 2007, which k-means|| approximates), with
-    ``"random"`` by weight alone; the draws are other ones than MLlib's.
+    Each of Lloyd's steps is one pass. First centres are found by k-means|| in two passes for each of the ``initSteps``,
+    or drawn by weight with ``initMode="random"``; the draws are other ones than MLlib's.
 
     Examples
     --------
@@ -91,24 +90,10 @@ class KMeans(DeviceFit, clustering.KMeans):
         return mllib.KMeansModel([*centers])
 
     def _first(self, points: VRDD, by_cosine: bool) -> np.ndarray:
-        """Return the first centres, at most ``k``: no two are equal.
-
-        A row is drawn by the least of exponential numbers, divided by what it is drawn by.
-        """
+        """Return the first centres, at most ``k``: no two are equal."""
+        draws = RowDraws(points, by_cosine, self.getSeed() % 2 ** 63)
         by_distance = self.getInitMode() == "k-means||"
-        found: list[np.ndarray] = []
-        seed, size = self.getSeed() % 2 ** 63, len(points.first()["x"])
-        while len(found) < self.getK():
-            # Always as many rows, so that kernels are compiled once.
-            centers = np.zeros((self.getK(), size))
-            centers[:len(found)] = found if found else 0
-            arguments = (centers, np.arange(self.getK()), by_distance, by_cosine, seed, len(found))
-            least = points.vmap(_drawn, *arguments).min()
-            if not np.isfinite(least):
-                break
-            times, chosen = totals(points, _at, *arguments, float(least))
-            found.append(np.asarray(chosen) / times)
-        return np.asarray(found)
+        return draws.parallel(self.getK(), self.getInitSteps()) if by_distance else draws.random(self.getK())
 
     def _moved(self, points: VRDD, centers: np.ndarray, by_cosine: bool) -> tuple[np.ndarray, float, int]:
         """Return the centres after Lloyd's steps, the cost in the last of them, and their number."""
@@ -273,31 +258,9 @@ def _sums(x: Any, w: Any) -> Any:
     return 1, len(x), 1 if w < 0 else 0, 1 if squares == 0 and w > 0 else 0, squares, w, w * x
 
 
-def _distances(x: Any, centers: Any, by_cosine: Any) -> Any:
-    """Return the squared distances of a row to the centres, or one less the cosine to each."""
-    if by_cosine:
-        return 1 - centers @ x / np.sqrt(np.dot(x, x))
-    return ((centers - x) ** 2).sum(axis=1)
-
-
-def _drawn(x: Any, w: Any, i: Any, centers: Any, places: Any, by_distance: Any, by_cosine: Any, seed: Any,
-           call: Any) -> Any:
-    """Return the number by which a row is drawn; infinite where it is not to be."""
-    nearest = np.where(places < call, _distances(x, centers, by_cosine), np.inf).min() if call > 0 else 1.0
-    share = w * nearest if by_distance else (w if nearest > 0 else 0.0)
-    return -np.log(1 - random.uniform(seed, i, call)) / share if share > 0 else np.inf
-
-
-def _at(x: Any, w: Any, i: Any, centers: Any, places: Any, by_distance: Any, by_cosine: Any, seed: Any, call: Any,
-        least: Any) -> Any:
-    """Return 1 and a row, of unit length for cosines, where it was drawn, and zeros elsewhere."""
-    chosen = 1.0 if _drawn(x, w, i, centers, places, by_distance, by_cosine, seed, call) == least else 0.0
-    return chosen, chosen * x / (np.sqrt(np.dot(x, x)) if by_cosine else 1.0)
-
-
 def _nearest(x: Any, w: Any, centers: Any, by_cosine: Any) -> Any:
     """Return the nearest centre of a row, and the row, of unit length for cosines, its weight and its cost."""
-    distances = _distances(x, centers, by_cosine)
+    distances = distances_to(x, centers, by_cosine)
     index = np.argmin(distances)
     return index, (w * x / (np.sqrt(np.dot(x, x)) if by_cosine else 1.0), w, w * distances[index])
 
