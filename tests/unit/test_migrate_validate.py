@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyspark.statcounter import StatCounter
 
 from vispark.migrate.cli import main
 from vispark.migrate.compare import DIFFERS, EQUAL, NOT_KNOWN, WITHIN_NOISE, WITHIN_ROUNDING, Tolerance
@@ -212,6 +213,8 @@ def test_objects_are_compared_by_their_attributes_and_others_not_called_equal(ot
     found = validated([_results(values[0])], [], [_results(values[1])], Tolerance())
     assert found.verdict == verdict
     assert verdict != NOT_KNOWN or "objects of type _Moments are not looked at" in found.as_text()
+    counters = [decoded(encoded(StatCounter([each, 1.0]))) for each in (0.5, 0.501)]
+    assert validated([_results(counters[0])], [], [_results(counters[1])], Tolerance()).verdict == DIFFERS
     beside = [decoded(encoded((_Moments(0.5, parts), each))) for each in (1.0, 1.0 + 1e-15)]
     assert validated([_results(beside[0])], [], [_results(beside[1])], Tolerance()).verdict == (
         NOT_KNOWN if parts else WITHIN_ROUNDING)

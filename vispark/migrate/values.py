@@ -150,9 +150,10 @@ def _form(value: Any, store: ArrayStore | None) -> Any:
         return ["l", sorted((_form(each, None) for each in value), key=repr)]
     if isinstance(value, np.ndarray):
         return ["l", [_form(each, store) for each in value.tolist()]]
-    attributes = getattr(value, "__dict__", None)
-    if isinstance(attributes, dict) and attributes and all(isinstance(each, _PLAIN) for each in attributes.values()):
-        return _form(attributes, store)
+    if not isinstance(value, type):
+        attributes = {name: each for name, each in getattr(value, "__dict__", {}).items() if not callable(each)}
+        if attributes and all(isinstance(each, _PLAIN) for each in attributes.values()):
+            return _form(attributes, store)
     return ["?", type(value).__name__]
 
 
