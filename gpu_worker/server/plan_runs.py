@@ -107,8 +107,9 @@ class PlanRuns:
                 except OutOfMemory as error:
                     failed, most = error, 2 * most
         # What is copied in for a wave belongs to no step; the plan as a whole failed in one.
-        raise OutOfMemory(failed.message + _advice(plan) + self._held_on_devices(),
-                          failed.place if failed.place.operation else place) from failed
+        # Where the room of an option is short, the message says that already.
+        more = "" if "spark.vispark." in failed.message else _advice(plan) + self._held_on_devices()
+        raise OutOfMemory(failed.message + more, failed.place if failed.place.operation else place) from failed
 
     def _held_on_devices(self) -> str:
         """Return the VRDDs that hold most of the devices' memory, for errors; empty if there are none."""

@@ -153,8 +153,8 @@ class RuntimeDirectory:
         if not stat.S_ISDIR(status.st_mode):
             raise Unauthorized(f"the runtime directory {self.path} is a link or a file, not a directory")
         if status.st_uid != os.geteuid():
-            raise Unauthorized(f"the runtime directory {self.path} belongs to user {status.st_uid}, "
-                               f"not to user {os.geteuid()}")
+            raise Unauthorized(f"the runtime directory {self.path} belongs to user {status.st_uid}, not to user "
+                               f"{os.geteuid()}: set VISPARK_RUNTIME_DIR to one of this user's own, or leave it out")
         if status.st_mode & 0o077:
             raise Unauthorized(f"the runtime directory {self.path} has mode {stat.S_IMODE(status.st_mode):04o}; "
                                "it must be 0700")

@@ -53,6 +53,14 @@ def test_what_has_no_trace_is_no_tasks_error():
     assert task_error("Job aborted: the disk is full\n\tat org.apache.spark.Job") is None
 
 
+def test_a_python_that_spark_cannot_run_is_told():
+    error = task_error('Job aborted: Lost task 0.0 (TID 0): java.io.IOException: Cannot run program "/x/python": '
+                       "error=13, Permission denied\n\tat java.base/java.lang.ProcessBuilder.start(X.java:1)\n")
+    first, second = str(error).splitlines()
+    assert first == "Spark cannot run /x/python for its Python workers: error=13, Permission denied"
+    assert second.endswith("set it to a Python that is on every node, and that this user may run")
+
+
 def test_a_module_that_workers_lack_is_told_with_the_python_that_they_run():
     text = SPARK.format(end="").replace("ValueError: not a number", "ModuleNotFoundError: No module named 'x'")
     error = task_error(text)

@@ -13,9 +13,11 @@ _FRAME = re.compile(r'^  File "(?P<path>[^"]*)", line \d+.*\n(?:    .*\n)*', re.
 #: Where the words of an error begin behind its frames; there may be lines in them that look like a frame's.
 _WORDS = re.compile(r"^\S", re.MULTILINE)
 _MOST_FRAMES = 8
-#: What is behind an error of a module that workers lack.
+#: What is behind an error of a module that workers lack, or of a Python that Spark cannot run.
 _OTHER_PYTHON = ("  Spark's Python workers run PYSPARK_PYTHON, or python3 of the PATH where that is not set: set it to "
-                 "a Python that has the module, as the driver's own")
+                 "a Python that {}")
+#: What Spark says of a Python that it cannot run.
+_UNSTARTED = re.compile(r'Cannot run program "(?P<program>[^"]*)".*?: (?P<reason>error=.*)')
 #: Modules whose frames say nothing to who wrote the function.
 _FOREIGN = re.compile(r"/(pyspark|py4j|vispark|gpu_worker)/|pyspark\.zip/")
 #: Where Spark's words begin behind a trace of Python's.
@@ -23,7 +25,8 @@ _SPARK = re.compile(r"^( SQLSTATE: |\tat |Driver stacktrace:)", re.MULTILINE)
 
 
 def task_error(text: str) -> TaskError | None:
-    """Return the error for what a task raised, from a text with its trace; None where the text has no trace.
+    """Return the error for what a task raised, from a text with its trace, or for a task whose Python could not be run;
+    None for other texts.
 
     Parameters
     ----------
@@ -45,6 +48,12 @@ def task_error(text: str) -> TaskError | None:
         return x / 0
     """
     _, marker, trace = words_of_python(text).rpartition(_TRACE)
+    unstarted = None if marker else _UNSTARTED.search(text)
+    if unstarted is not None:
+        error = TaskError(f"Spark cannot run {unstarted['program']} for its Python workers: {unstarted['reason']}",
+                          detail=_OTHER_PYTHON.format("is on every node, and that this user may run"))
+        error.full_trace = text
+        return error
     if not marker:
         return None
     words = _WORDS.search(trace)
@@ -53,7 +62,7 @@ def task_error(text: str) -> TaskError | None:
     lines = [frame.group() for frame in frames if not _FOREIGN.search(frame["path"])][-_MOST_FRAMES:]
     lines = lines or [frame.group() for frame in frames[-1:]]
     if trace.startswith("ModuleNotFoundError", end):
-        lines.append(_OTHER_PYTHON)
+        lines.append(_OTHER_PYTHON.format("has the module, as the driver's own"))
     error = TaskError(f"a function that Spark ran raised {trace[end:].strip()}", detail="".join(lines).rstrip())
     error.full_trace = text
     return error

@@ -114,7 +114,8 @@ class JoinByKeyHandler(StepHandler[JoinByKeyStep]):
             raise OutOfMemory(
                 f"{self.label} of partition {left.index}: {left.rows:,} and {right.rows:,} records have {pairs:,} "
                 f"pairs of one key, about {nbytes:,} bytes, and {work.device.name} has "
-                f"{max(memory.total - memory.used, 0):,} free")
+                f"{max(memory.total - memory.used, 0):,} free: spark.vispark.memory of a larger device, or keys with "
+                "fewer records each, find room")
 
     def _taken(self, work: RowKeys, value: Partition, names: Sequence[str], called: Sequence[str], places: Buffer,
                pairs: int) -> list[HeldArray]:
