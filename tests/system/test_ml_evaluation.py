@@ -84,6 +84,7 @@ def test_metrics_are_mllibs(sc: SparkContext, predicted: DataFrame, name: str, w
         jobs.append(cost(sc, lambda ours=ours, found=found: found.append(ours.evaluate(predicted))).jobs)
         assert found == pytest.approx([theirs.evaluate(predicted)], rel=1e-12, abs=0), params
         assert ours.isLargerBetter() == theirs.isLargerBetter()
+        assert ours._java_obj.getMetricName() == ours.getMetricName()
     # One job for each set of columns.
     assert sum(jobs) == {"BinaryClassificationEvaluator": 2, "MulticlassClassificationEvaluator": 2}.get(name, 1)
 

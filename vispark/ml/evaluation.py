@@ -32,6 +32,7 @@ class DeviceEvaluator(StageOfMLlib):
     isSet: Any
     getOrDefault: Any
     getMetricName: Any
+    _transfer_params_to_java: Any
 
     @abstractmethod
     def _columns(self) -> dict[str, str]:
@@ -68,6 +69,8 @@ class DeviceEvaluator(StageOfMLlib):
         if not all(isinstance(types.get(name), NumericType | VectorUDT) for name in names):
             # Spark has its own words for columns that are not there, or of other types.
             return float(theirs._evaluate(dataset))
+        # As pyspark's do: the Java evaluator is at hand, with these parameters.
+        self._transfer_params_to_java()
         try:
             return self.metric(load(dataset, self.fields()))
         except (Unsuited, RecordError, OutOfMemory) as error:
