@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _refusal(program: str) -> str:
-    """Return why a path is no program; empty where it may be one."""
+    """Return the reason why a path is no program; empty where it may be one."""
     if not os.path.exists(program):
         return f"there is no program {program!r}"
     if os.path.isdir(program) and not os.path.exists(os.path.join(program, "__main__.py")):
