@@ -97,12 +97,9 @@ Path("points.txt").write_text("1 2 3\\n-1 0.5 0.25\\n")
     "docs/guide/translator.md": (_ROWS + "from numpy import dot, exp", {},
                                  "rows.vmap(gradient, w).reduce(add).shape == (2,)"),
     "docs/guide/udfs.md": ("""
-import vispark
 from pyspark.sql import SparkSession
 spark = SparkSession(sc)
-df = spark.createDataFrame([(0.25, 3.5), (0.5, 2.0)], ["x", "r"])
-df.createOrReplaceTempView("points")
-""", {}, "df.select(logistic('x', 'r')).count() == 2 and spark.sql('select logistic(x, r) from points').count() == 2"),
+""", {}, "df.select(logistic('x', 'r')).count() == 3 and spark.sql('select logistic(x, r) from points').count() == 3"),
     "docs/reference/errors.md": ("import vispark\nrdd = sc.parallelize([1.0, object()], 1)",
                                  {"print(": "caught = error\n    print("}, "'object' in str(caught)"),
 }
