@@ -292,7 +292,9 @@ def groups(spark: SparkSession, rng: np.random.Generator, kind: str) -> DataFram
     z[:, 3] += 1
     rows = [(float(number % 3 + 1), vector(row, number), row.tolist()) for number, row in enumerate(z)]
     return spark.createDataFrame(spark.sparkContext.parallelize(rows, 2), ["weight", "x", "array"]).selectExpr(
-        "weight", "cast(array as array<float>) as x" if kind == "floats" else "x")
+        # MLlib takes arrays that cannot have nulls.
+        "weight", f"array({', '.join(f'float(ifnull(array[{place}], 0))' for place in range(4))}) as x"
+        if kind == "floats" else "x")
 
 
 def ratings(spark: SparkSession, rng: np.random.Generator, kind: str) -> DataFrame:
