@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import numpy as np
 
 from vispark import random
 from vispark.api.vrdd import VRDD
-from vispark.ml.moments import totals
+from vispark.ml.neighbors import nearest_vectors
 
 #: The most of Lloyd's steps among drawn rows, as MLlib has it.
 _STEPS = 30
@@ -42,12 +42,12 @@ class RowDraws:
     def random(self, k: int) -> np.ndarray:
         """Return ``k`` rows by weight; fewer where no more are different."""
         rows = np.zeros((0, self._size()))
-        for call in _count():
+        for call in count():
             more = self._more(rows, k, k, call, by_distance=False)
-            if not len(more) or len(rows) == k:
-                return rows
             rows = np.concatenate([rows, more[:k - len(rows)]])
-        raise AssertionError
+            if not len(more) or len(rows) == k:
+                break
+        return rows
 
     def parallel(self, k: int, rounds: int) -> np.ndarray:
         """Return ``k`` centres by k-means|| (Bahmani, Moseley, Vattani, Kumar and Vassilvitskii, 2012).
@@ -58,7 +58,7 @@ class RowDraws:
         """
         rows = self._more(np.zeros((0, self._size())), 1, 1, 0, by_distance=False)
         capacity = 1 + 2 * k * rounds
-        for call in _count(1):
+        for call in count(1):
             if call > rounds and len(rows) >= k:
                 break
             capacity = max(capacity, len(rows) + 2 * k)
@@ -77,32 +77,18 @@ class RowDraws:
     def _size(self) -> int:
         return len(self.points.first()["x"])
 
-    def _more(self, rows: np.ndarray, count: int, capacity: int, call: int, *, by_distance: bool) -> np.ndarray:
-        """Return ``count`` other rows at most, in the order in which they are drawn."""
+    def _more(self, rows: np.ndarray, most: int, capacity: int, call: int, *, by_distance: bool) -> np.ndarray:
+        """Return ``most`` other rows at most, in the order in which they are drawn."""
         arguments = (_padded(rows, capacity), np.arange(capacity), by_distance, self.by_cosine, self.seed, call,
                      len(rows))
-        numbers = self.points.vmap(_race, *arguments).persist("GPU_AND_HOST")
-        try:
-            least = [int(row[1]) for row in numbers.takeOrdered(count, key=_first) if np.isfinite(row[0])]
-        finally:
-            numbers.unpersist()
-        if not least:
-            return np.zeros((0, rows.shape[1]))
-        wanted = np.full(count, -1)
-        wanted[:len(least)] = least
-        found, = totals(self.points, _with_numbers, wanted)
-        drawn = np.asarray(found, float)[:len(least)]
+        _, drawn = nearest_vectors(self.points, _race, arguments, most, _with_numbers)
+        if not len(drawn):
+            return rows[:0]
         if self.by_cosine:
             drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
         _, first = np.unique(drawn, axis=0, return_index=True)
         others: np.ndarray = drawn[np.sort(first)]
         return others
-
-
-def _count(first: int = 0) -> Iterator[int]:
-    while True:
-        yield first
-        first += 1
 
 
 def _padded(rows: np.ndarray, capacity: int) -> np.ndarray:
@@ -159,12 +145,8 @@ def _race(x: Any, w: Any, i: Any, centers: Any, places: Any, by_distance: Any, b
     return np.array([-np.log(1 - random.uniform(seed, i, call)) / share if share > 0 else np.inf, np.float64(i)])
 
 
-def _first(row: Any) -> Any:
-    return row[0]
-
-
 def _with_numbers(x: Any, w: Any, i: Any, numbers: Any) -> Any:
-    """Return the row at each place where its number is wanted, and zeros elsewhere."""
+    """Return a matrix that has the row at the places of its number, and zeros elsewhere."""
     return np.outer(np.where(numbers == i, 1.0, 0.0), x),
 
 

@@ -30,8 +30,8 @@ def numbered_rows(dataset: DataFrame, column: str) -> VRDD:
     return load(dataset, {"x": plain(column), "i": number})
 
 
-def nearest_vectors(rows: VRDD, function: Callable[..., Any], arguments: tuple[Any, ...],
-                    k: int) -> tuple[np.ndarray, np.ndarray]:
+def nearest_vectors(rows: VRDD, function: Callable[..., Any], arguments: tuple[Any, ...], k: int,
+                    with_numbers: Callable[..., Any] | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Return the least distances, in ascending order, and the vectors that have them.
 
     Parameters
@@ -44,6 +44,9 @@ def nearest_vectors(rows: VRDD, function: Callable[..., Any], arguments: tuple[A
         For the function.
     k : int
         The most rows; there are fewer where distances are infinite.
+    with_numbers : callable, optional
+        Gives, of a row's fields and of numbers of rows, a tuple of a matrix that has the row at the places of its
+        number, and zeros elsewhere. Left out: of the fields ``x`` and ``i``.
     """
     distances = rows.vmap(function, *arguments).persist("GPU_AND_HOST")
     try:
@@ -53,7 +56,7 @@ def nearest_vectors(rows: VRDD, function: Callable[..., Any], arguments: tuple[A
     if not found:
         return np.zeros(0), np.zeros((0, 0))
     numbers = np.array([row[1] for row in found])
-    vectors, = totals(rows, _with_numbers, numbers)
+    vectors, = totals(rows, with_numbers or _with_numbers, numbers)
     return np.array([row[0] for row in found]), np.asarray(vectors).reshape(len(found), -1)
 
 
