@@ -187,15 +187,6 @@ def by_keys(sc: SparkContext) -> dict[str, object]:
     }
 
 
-def test_keys_of_a_partition_of_four_times_the_device_are_exchanged_by_pieces(local: Topology):
-    with host_context(local, fallback="error") as sc:
-        expected = by_keys(sc)
-    with host_context(local, memory="2m", fallback="error") as sc:
-        found = by_keys(sc)
-        assert [name for name in found if found[name] != expected[name]] == []
-        assert report(sc).memory[0].used < 2 << 20
-
-
 def test_a_partition_of_four_times_the_device_is_streamed_by_rows(local: Topology):
     with host_context(local) as sc:
         expected = of_one(sc)
@@ -391,13 +382,15 @@ def of_one_key(sc: SparkContext) -> dict[str, object]:
     }
 
 
-def test_records_of_one_key_that_no_device_has_room_for_are_sorted_and_folded(local: Topology):
+@pytest.mark.parametrize(("results", "megabytes"), [(by_keys, 2), (of_one_key, 1)],
+                         ids=["keys of a partition of four times the device", "records of one key"])
+def test_what_no_device_has_room_for_is_exchanged_sorted_and_folded(local: Topology, results, megabytes: int):
     with host_context(local, fallback="error") as sc:
-        expected = of_one_key(sc)
-    with host_context(local, memory="1m", fallback="error") as sc:
-        found = of_one_key(sc)
+        expected = results(sc)
+    with host_context(local, memory=f"{megabytes}m", fallback="error") as sc:
+        found = results(sc)
         assert [name for name in found if found[name] != expected[name]] == []
-        assert report(sc).memory[0].used < 1 << 20
+        assert report(sc).memory[0].used < megabytes << 20
 
 
 def test_a_load_that_finds_no_room_leaves_nothing_behind(local: Topology):
