@@ -35,7 +35,7 @@ from vispark.migrate.result_recorder import run
 from vispark.migrate.sites import SourceProgram
 from vispark.migrate.statements import RECORD
 from vispark.migrate.stored_results import opened_results
-from vispark.migrate.validate_command import statement_results
+from vispark.migrate.validate_command import compared_results
 from vispark.migrate.validation import StatementResults, Validation, validated
 
 FOLDER = Path(__file__).parent / "sown"
@@ -153,7 +153,7 @@ class SownProgram:
 def _as_it_was() -> Iterator[None]:
     """Have PySpark, NumPy and this process be as they were when the block ends, though a recorded run changed them."""
     names = [(SparkContext, ("parallelize", "textFile", "range")), (np.random, ("default_rng",)),
-             (RDD, ("takeSample", "sample", "randomSplit", "sampleByKey", "mapPartitionsWithIndex")),
+             (RDD, ("takeSample", "sample", "randomSplit", "sampleByKey", "sortByKey", "mapPartitionsWithIndex")),
              (SparkSession.Builder, ("getOrCreate",))]
     before = [(owner, name, getattr(owner, name)) for owner, each in names for name in each]
     main_module, path = sys.modules["__main__"], list(sys.path)
@@ -173,12 +173,12 @@ def results_of(text: str, folder: Path, name: str, more: int = 0) -> list[Statem
     script.write_text(text, encoding="utf-8")
     with _as_it_was(), opened_results(results) as file:
         run(script, file, more, None)
-    return statement_results(results)
+    return compared_results(results)
 
 
 def counted(reference: list[StatementResults], other: list[StatementResults]) -> list[tuple[int, ...]]:
     """Return how many passes and records each side has, which is all that comparisons of row counts see."""
-    return [tuple(sum(_records(value.value()) for value in each.values) for each in side)
+    return [tuple(sum(_records(value.value()) for value in each.values) for each in side if not each.sources)
             for side in (reference, other)]
 
 

@@ -19,10 +19,11 @@ from vispark.migrate.cli import main
 from vispark.migrate.compare import DIFFERS, EQUAL, NOT_KNOWN, WITHIN_NOISE, WITHIN_ROUNDING, Tolerance
 from vispark.migrate.digests import digest, summarize
 from vispark.migrate.errors import NO, UNKNOWN, USAGE, YES, SourceError
+from vispark.migrate.made_of_results import record_what_is_made
 from vispark.migrate.result_recorder import as_records_of
 from vispark.migrate.statements import RECORD, recorded_statements
 from vispark.migrate.validate_command import recorded_run, statement_results
-from vispark.migrate.validation import StatementResults, grouped, validated, with_nearer
+from vispark.migrate.validation import StatementResults, grouped, validated, with_nearer, with_order_not_known
 from vispark.migrate.values import decoded, encoded
 
 #: A program without Spark whose object has the methods of an RDD.
@@ -80,6 +81,45 @@ def test_a_recorded_program_computes_the_same_and_its_positions_stay(monkeypatch
     lambdas = [[(node.lineno, node.col_offset) for node in ast.walk(each) if isinstance(node, ast.Lambda)]
                for each in (tree, ast.parse(PROGRAM))]
     assert lambdas[0] == lambdas[1] != []
+
+
+@pytest.mark.parametrize(("source", "made"), [
+    ("s = rdd.collect()\nfirst = s[0]\nn = first[1]\n", [(2, "first"), (3, "n")]),
+    ("s = rdd.collect()\nt = s\nt.sort()\nprint(f'{t[0]:.2f}', 'of', len(t))\n", [(4, "value")]),
+    ("s = rdd.collect()\nfor k, v in s:\n    m = v / 2\n    c[k] = m\nprint(c)\n", [(2, "c"), (5, "value")]),
+    ("for i in r:\n    t = 0.0\n    for k, v in rdd.collect():\n        t += v\n    w = t / 2\n", [(3, "t"), (5, "w")]),
+    ("s = rdd.sortByKey().collect()\nfirst = s[0]\n", []),
+    ("s = rdd.reduce(f)\nfirst = s[0]\n", []),
+    ("def best():\n    s = rdd.collect()\n    return s\nb = best()[0]\n", [(4, "b")]),
+    ("def best(s):\n    return s[0]\nb = best(rdd2.collectAsMap())\nbest(b)\n", [(2, "return"), (4, "value")]),
+    ("class A:\n    def f(self):\n        self.s = rdd.collect()\n    def g(self):\n        self.n = self.s[0]\n",
+     [(5, "self.n")]),
+    ("def f(x):\n    s = x.collect()\n    return s[0]\ny = rdd.map(f)\nz = 3\n", [])])
+def test_statements_that_make_something_of_records_are_recorded(source, made):
+    tree, statements = recorded_statements(source, "job.py")
+    record_what_is_made(tree, statements)
+    assert sorted((each.line, each.target) for each in statements if each.sources) == made
+    compile(tree, "job.py", "exec")
+
+
+def test_what_a_loop_over_records_leaves_is_recorded_behind_it_and_nothing_else_changes(monkeypatch):
+    source = PROGRAM.replace("w = w - 0.001 * gradient", """for row in data.collect():
+        last = row[0]
+        w = w - 0.001 * row
+    for row in []:
+        never = row
+    str(w[0])""").replace("sys.argv", "[1]")
+    taken = []
+    monkeypatch.setattr(builtins, RECORD, lambda number, value: taken.append((number, value)) or value, raising=False)
+    tree, statements = recorded_statements(source, "job.py")
+    record_what_is_made(tree, statements)
+    names, plain = {}, {}
+    exec(compile(source, "job.py", "exec"), plain)
+    exec(compile(tree, "job.py", "exec"), names)
+    assert np.array_equal(names["w"], plain["w"])
+    behind = [value for number, value in taken if statements[number].sources and statements[number].target == "w"]
+    assert len(behind) == 3 and np.array_equal(behind[-1], plain["w"])
+    assert not [each for each in statements if each.target in ("last", "never")]
 
 
 def test_a_script_that_does_not_parse_is_named():
@@ -143,6 +183,34 @@ def test_pairs_that_are_sorted_are_not_compared_by_key(is_sorted, again, verdict
     found = validated([one], [_results(again, name="ranked")] if again else [], [other], Tolerance())
     assert found.verdict == verdict
     assert ("its records in another order" in found.as_text()) == (not is_sorted)
+
+
+def _made_of(pairs: list, first: object, number: int = 4) -> list[StatementResults]:
+    return [StatementResults(("", "pairs"), 3, (pairs,), number=number),
+            StatementResults(("", "first"), 5, (first,), number=7, sources=(number,))]
+
+
+@pytest.mark.parametrize(("again", "other", "verdict", "why"), [
+    ([(1, 2.0), (3, 4.0)], [(3, 4.0), (1, 2.0)], DIFFERS, "first: pass 1, line 5 (5), first"),
+    ([(3, 4.0), (1, 2.0)], [(3, 4.0), (1, 2.0)], NOT_KNOWN, "as it is made of records in their order"),
+    (None, [(3, 4.0), (1, 2.0)], NOT_KNOWN, "a run for the noise says"),
+    ([(3, 4.0), (1, 2.0)], [(1, 2.0), (3, 4.0)], EQUAL, "equal"),
+    (None, [(1, 2.0), (3, 4.0)], EQUAL, "equal")])
+def test_what_is_made_of_records_in_another_order_is_compared(again, other, verdict, why):
+    runs = [_made_of(pairs, pairs[0]) if pairs else [] for pairs in ([(1, 2.0), (3, 4.0)], again, other)]
+    found = validated(*runs, Tolerance())
+    found = found if again else with_order_not_known(found)
+    assert found.verdict == verdict and why in found.as_text()
+    # With records that differ, too, what is made of them says no more.
+    wrong = validated(runs[0], runs[1], _made_of([(1, 2.5), (3, 4.0)], 5.0), Tolerance())
+    assert wrong.verdict == DIFFERS and not wrong.made
+
+
+@pytest.mark.parametrize(("made", "verdict"), [([4.0, 2.0], EQUAL), (6.0 + 1e-15, WITHIN_ROUNDING)])
+def test_lists_made_of_records_may_come_in_their_order_and_sums_are_within_rounding(made, verdict):
+    one = _made_of([(1, 2.0), (3, 4.0)], [2.0, 4.0] if isinstance(made, list) else 6.0)
+    found = validated(one, [], _made_of([(3, 4.0), (1, 2.0)], made), Tolerance())
+    assert found.verdict == verdict and "what is made of it in line 5 is compared" in found.as_text()
 
 
 @pytest.mark.parametrize(("source", "is_sorted"), [
@@ -290,6 +358,19 @@ def test_a_program_equals_itself_and_its_results_are_its_users_alone(programs, t
     assert path.stat().st_mode & 0o777 == 0o600
     assert [(each.name[1], len(each.values)) for each in results] == [("gradient", 3), ("gradient", 1), ("w", 1)]
     assert validated(results, results, results, Tolerance()).verdict == EQUAL
+
+
+def test_the_command_compares_what_is_made_of_an_order(tmp_path):
+    text = PROGRAM.replace("for _ in range(3):", """for _ in range(2):
+    pairs = data.map(lambda row: (int(row[1]), row)).collect()
+    top = pairs[0][0]""")
+    paths = [tmp_path / "cpu.py", tmp_path / "gpu.py"]
+    for path, rows in zip(paths, ("list(self.rows)", "list(self.rows)[::-1]"), strict=True):
+        path.write_text(text.replace("list(self.rows)", rows))
+    ended = CliRunner().invoke(main, ["validate", *map(str, paths), "--no-history"])
+    assert ended.exit_code == NO and "first: pass 1, line 14 (14), top" in ended.output
+    ended = CliRunner().invoke(main, ["validate", *map(str, paths), "--no-history", "--no-noise"])
+    assert ended.exit_code == UNKNOWN and "line 14 (14): top: 2 passes: not known" in ended.output
 
 
 def test_a_program_that_fails_is_not_known(programs):

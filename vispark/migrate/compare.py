@@ -87,7 +87,8 @@ def compare(reference: Any, other: Any, tolerance: Tolerance | None = None, orde
         if isinstance(one, list | StoredResult) and isinstance(two, list | StoredResult):
             return walk.lists(one, two, ordered)
         return Comparison(DIFFERS, math.inf, "results of another form")
-    return walk.values(one, two)
+    found = walk.values(one, two)
+    return replace(found, ordered=list(one) == list(two)) if isinstance(one, dict) and isinstance(two, dict) else found
 
 
 def sizes_of(result: Any) -> FieldSizes:

@@ -11,7 +11,7 @@ from vispark.migrate.sites import RddCall, SourceProgram
 _LAZY = frozenset(["map", "mapValues", "flatMap", "flatMapValues", "filter", "keyBy", "mapPartitions",
                    "mapPartitionsWithIndex", "glom", "sample"])
 #: Methods that change lists, dicts, sets and arrays in place.
-_IN_PLACE = frozenset(["append", "extend", "insert", "pop", "remove", "clear", "update", "setdefault", "add", "sort",
+IN_PLACE = frozenset(["append", "extend", "insert", "pop", "remove", "clear", "update", "setdefault", "add", "sort",
                        "reverse", "fill", "put", "itemset", "partition"])
 
 
@@ -77,7 +77,7 @@ def _changed(node: ast.stmt) -> Iterator[str]:
     elif isinstance(node, ast.AugAssign | ast.AnnAssign | ast.For):
         targets = [node.target]
     elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(
-            node.value.func, ast.Attribute) and node.value.func.attr in _IN_PLACE:
+            node.value.func, ast.Attribute) and node.value.func.attr in IN_PLACE:
         targets = [node.value.func.value]
     for target in targets:
         for each in target.elts if isinstance(target, ast.Tuple | ast.List) else [target]:

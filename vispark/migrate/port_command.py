@@ -118,10 +118,13 @@ def _loop_that_differs(program: SourceProgram, found: PortedProgram, validation:
 
 
 def _where(validation: Validation | None) -> list[str]:
-    """Return the lines that say where a port differs first."""
-    if validation is None or validation.verdict != DIFFERS:
+    """Return the lines that say where a port differs first, or what of it is not known."""
+    if validation is None or validation.verdict not in (DIFFERS, NOT_KNOWN):
         return []
-    return [f"# {line}" for line in validation.as_text().splitlines() if line.strip().startswith(("first:", "nearer"))]
+    lines = validation.as_text().splitlines()[1:]
+    if validation.verdict == NOT_KNOWN:
+        return [f"# {line}" for line in lines if f": {NOT_KNOWN}: " in line]
+    return [f"# {line}" for line in lines if line.strip().startswith(("first:", "nearer"))]
 
 
 def tried(found: PortedProgram, capture: RunCapture, history: bool = False) -> Validation | None:

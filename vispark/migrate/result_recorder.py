@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 
 from vispark._utils.callers import call_site, user_call
 from vispark.migrate.kept_jvm import adopt_settings, offer_jvm
+from vispark.migrate.made_of_results import is_plain, record_what_is_made
 from vispark.migrate.seeded_tasks import seed_tasks
 from vispark.migrate.statements import RECORD, RecordedStatement, loop_variables, recorded_statements
 from vispark.migrate.stored_results import ResultFile, opened_results, read_results
@@ -56,8 +57,17 @@ _REPEATED = _Repeated()
 def run(script: Path, results: ResultFile, more: int, samples: Iterator[Any] | None) -> None:
     """Run a script as ``__main__``; SystemExit is its own."""
     tree, statements = recorded_statements(script.read_text(encoding="utf-8"), str(script))
+    record_what_is_made(tree, statements)
+    with_records = set[int]()
 
     def record(number: int, value: Any) -> Any:
+        if sources := statements[number].sources:
+            # What there is one of has no order, and what cannot be compared is none of the program's numbers.
+            if not with_records.isdisjoint(sources) and is_plain(value):
+                results.write("made", [*_head_of(statements[number]), sources], value)
+            return value
+        if isinstance(value, list | dict) and len(value) > 1:
+            with_records.add(number)
         kind = "drawn" if _REPEATED.was_asked() else "sorted" if statements[number].is_sorted else "result"
         results.write(kind, _head_of(statements[number]), value)
         return value

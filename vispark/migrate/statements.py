@@ -6,7 +6,7 @@ Positions of the source stay, so that the translator and tracebacks find the use
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from vispark.migrate.errors import SourceError
@@ -20,7 +20,7 @@ _OF_ITERATORS = frozenset(["list", "tuple", "sorted", "set", "dict", "sum", "min
 _SORTING = frozenset(["sortBy", "sortByKey", "takeOrdered", "top"])
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 #: Of each kind of statement, the field whose value is recorded.
-_FIELDS: dict[type[ast.stmt], str] = {
+VALUES: dict[type[ast.stmt], str] = {
     ast.Assign: "value", ast.AugAssign: "value", ast.AnnAssign: "value", ast.Return: "value", ast.Expr: "value",
     ast.For: "iter", ast.If: "test", ast.While: "test", ast.Assert: "test"}
 
@@ -39,6 +39,8 @@ class RecordedStatement:
         What it assigns to, or the word that it begins with.
     is_sorted : bool
         Whether what it takes was sorted, so that its order is part of the result.
+    sources : tuple of int
+        Numbers of the statements with actions of whose records it makes something; empty of one with actions.
     """
 
     number: int
@@ -46,6 +48,7 @@ class RecordedStatement:
     scope: str
     target: str
     is_sorted: bool = False
+    sources: tuple[int, ...] = ()
 
 
 def recorded_statements(source: str, path: str) -> tuple[ast.Module, list[RecordedStatement]]:
@@ -68,7 +71,7 @@ def recorded_statements(source: str, path: str) -> tuple[ast.Module, list[Record
         tree = ast.parse(source, path)
     except (SyntaxError, ValueError) as error:
         raise SourceError(f"{path} does not parse: {error}") from error
-    transformer = _Recording(_run_in_tasks(tree), _accumulators(tree), _sorted_rdds(tree))
+    transformer = _Recording(run_in_tasks(tree), _accumulators(tree), _sorted_rdds(tree))
     transformer.visit(tree)
     return ast.fix_missing_locations(tree), transformer.statements
 
@@ -100,7 +103,7 @@ class _Recording(ast.NodeTransformer):
             self.generic_visit(node)
             self._scope.pop()
             return node
-        name = _FIELDS.get(type(node)) if isinstance(node, ast.stmt) else None
+        name = VALUES.get(type(node)) if isinstance(node, ast.stmt) else None
         value = getattr(node, name, None) if name else None
         if isinstance(node, ast.stmt) and isinstance(value, ast.expr) and self._has_action(value):
             setattr(node, name or "", self._wrapped(node, value))
@@ -110,13 +113,13 @@ class _Recording(ast.NodeTransformer):
 
     def _wrapped(self, statement: ast.stmt, value: ast.expr) -> ast.expr:
         number = len(self.statements)
-        self.statements.append(RecordedStatement(number, statement.lineno, ".".join(self._scope), _target(statement),
+        self.statements.append(RecordedStatement(number, statement.lineno, ".".join(self._scope), target_of(statement),
                                                  _sorts(value) or bool(_names([value]) & self._sorted)))
         if isinstance(statement, ast.Expr) and isinstance(value, ast.Call) and not _is_action(value):
             # print(rdd.count()): its argument is the value, not what print gives.
-            value.args = [self._call(number, each) if self._has_action(each) else each for each in value.args]
+            value.args = [with_recorded(each, self._has_action, record_call(number)) for each in value.args]
             return value
-        return self._call(number, value)
+        return with_recorded(value, self._has_action, record_call(number))
 
     def _has_action(self, node: ast.AST) -> bool:
         if isinstance(node, _FUNCTIONS):
@@ -125,12 +128,68 @@ class _Recording(ast.NodeTransformer):
             return node.value.id in self._accumulators
         return _is_action(node) or _is_whole_iterator(node) or any(map(self._has_action, ast.iter_child_nodes(node)))
 
-    def _call(self, number: int, value: ast.expr) -> ast.expr:
-        call = ast.Call(ast.Name(RECORD, ast.Load()), [ast.Constant(number), value], [])
-        return ast.copy_location(call, value)
+
+def record_call(number: int) -> Callable[[ast.expr], ast.expr]:
+    """Return a function that makes an expression one that records its value as that of a statement."""
+    def call(value: ast.expr) -> ast.expr:
+        return ast.copy_location(ast.Call(ast.Name(RECORD, ast.Load()), [ast.Constant(number), value], []), value)
+    return call
 
 
-def _target(statement: ast.stmt) -> str:
+def with_recorded(value: ast.expr, wants: Callable[[ast.expr], bool],
+                  call: Callable[[ast.expr], ast.expr]) -> ast.expr:
+    """Return an expression that is recorded; of text what it is made of, as digits of floats are no values.
+
+    Parameters
+    ----------
+    value : ast.expr
+    wants : callable
+        Whether an expression is to be recorded.
+    call : callable
+        Has it recorded.
+
+    Examples
+    --------
+    >>> text = ast.parse("f'{a:.2f} of {b}'", mode="eval").body
+    >>> ast.unparse(with_recorded(text, lambda each: ast.unparse(each) == "a", record_call(0)))
+    "f'{__vispark_record__(0, a):.2f} of {b}'"
+    """
+    def inside(each: ast.expr) -> ast.expr:
+        return with_recorded(each, wants, call)
+
+    if isinstance(value, ast.JoinedStr):
+        for part in value.values:
+            if isinstance(part, ast.FormattedValue):
+                part.value = inside(part.value)
+    elif isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mod) and _is_text(value.left):
+        if isinstance(value.right, ast.Tuple):
+            value.right.elts = list(map(inside, value.right.elts))
+        else:
+            value.right = inside(value.right)
+    elif isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and (
+            _is_text(value.left) or _is_text(value.right)):
+        value.left, value.right = inside(value.left), inside(value.right)
+    elif _is_text(value) and isinstance(value, ast.Call):
+        value.args = list(map(inside, value.args))
+        for keyword in value.keywords:
+            keyword.value = inside(keyword.value)
+    elif wants(value):
+        return call(value)
+    return value
+
+
+def _is_text(node: ast.expr) -> bool:
+    """Return whether an expression makes text."""
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.Add | ast.Mod) and (_is_text(node.left) or _is_text(node.right))
+    if isinstance(node, ast.Call):
+        return (isinstance(node.func, ast.Name) and node.func.id in ("str", "repr")) or (
+            isinstance(node.func, ast.Attribute) and node.func.attr == "format" and _is_text(node.func.value))
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+
+def target_of(statement: ast.stmt) -> str:
+    """Return what a statement assigns to, or the word that it begins with."""
     if isinstance(statement, ast.Assign):
         return ", ".join(ast.unparse(each) for each in statement.targets)
     if isinstance(statement, ast.AugAssign | ast.AnnAssign):
@@ -169,7 +228,7 @@ def _accumulators(tree: ast.Module) -> set[str]:
             for target in node.targets if isinstance(target, ast.Name)}
 
 
-def _run_in_tasks(tree: ast.Module) -> set[str]:
+def run_in_tasks(tree: ast.Module) -> set[str]:
     """Return the names that operations of RDDs are given, and those that functions of these names use."""
     functions: dict[str, list[ast.AST]] = {}
     names: set[str] = set()

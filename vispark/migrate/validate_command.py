@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +24,15 @@ from vispark.migrate.run_store import saying_what_is_not_kept
 from vispark.migrate.run_traces import RunFolder
 from vispark.migrate.script_argument import ScriptPath
 from vispark.migrate.statements import recorded_statements
-from vispark.migrate.stored_results import read_results
-from vispark.migrate.validation import StatementResults, Validation, grouped, validated, with_nearer
+from vispark.migrate.stored_results import ResultFrame, read_results
+from vispark.migrate.validation import (
+    StatementResults,
+    Validation,
+    grouped,
+    validated,
+    with_nearer,
+    with_order_not_known,
+)
 
 STATUSES = {DIFFERS: NO, NOT_KNOWN: UNKNOWN}
 _SCRIPT = ScriptPath()
@@ -113,9 +120,24 @@ def statement_results(path: Path) -> list[StatementResults]:
     """Return the results that a file has, by statements; their values stay in the file until they are compared."""
     frames = [each for each in read_results(path) if each.kind in ("result", "sorted", "final")]
     in_order = {(each.where[1], each.where[3]) for each in frames if each.kind == "sorted"}
-    found = grouped([((each.where[2], each.where[3]), each.where[0], each.where[1], each.seconds, each.result)
-                     for each in frames])
-    return [replace(each, is_sorted=(each.line, each.name[1]) in in_order) for each in found]
+    return [replace(each, is_sorted=(each.line, each.name[1]) in in_order) for each in _by_statements(frames)]
+
+
+def made_results(path: Path) -> list[StatementResults]:
+    """Return what a run made of records of actions, by statements."""
+    frames = [each for each in read_results(path) if each.kind == "made"]
+    sources = {each.where[0]: tuple(each.where[4]) for each in frames}
+    return [replace(each, sources=sources[each.number]) for each in _by_statements(frames)]
+
+
+def compared_results(path: Path) -> list[StatementResults]:
+    """Return all that is compared of a run."""
+    return [*statement_results(path), *made_results(path)]
+
+
+def _by_statements(frames: Sequence[ResultFrame]) -> list[StatementResults]:
+    return grouped([((each.where[2], each.where[3]), each.where[0], each.where[1], each.seconds, each.result)
+                    for each in frames])
 
 
 def draws_in_tasks(path: Path) -> bool:
@@ -168,10 +190,12 @@ def validate(cpu: Path, gpu: Path, args: tuple[str, ...] = (), tolerance: Tolera
         again = recorded_run(cpu, args, place, "again", dealt_anew(0), reference, timeout, jvm=jvm) \
             if noise and not draws else None
         ported = recorded_run(gpu, args, place, "gpu", samples=reference, timeout=timeout, traces=traces, jvm=jvm)
-        found = validated(statement_results(reference), statement_results(again) if again else [],
-                          statement_results(ported), tolerance or Tolerance())
-        if any(each.first for each in found.statements):
+        one, two, three = (compared_results(each) if each else [] for each in (reference, again, ported))
+        found = validated(one, two, three, tolerance or Tolerance())
+        if any(each.first for each in (*found.statements, *found.made)):
             found = _nearer(found, cpu, args, place, reference, timeout, jvm)
+        if again is None:
+            found = with_order_not_known(found)
         notes = ((_DRAWS,) if draws else ()) + tuple(drawn_statements(reference))
         # The first run of a shared JVM starts it cold, and the others do not.
         runs = [run_seconds(each) for each in (reference, *([again] if again else []))]
@@ -188,7 +212,7 @@ def _nearer(found: Validation, cpu: Path, args: tuple[str, ...], folder: Path, r
         return with_nearer(found, [], f"with wider floats {error.message.partition(chr(10))[0]}")
     if not any(each.kind == "wider" for each in read_results(wide)):
         return with_nearer(found, [], "no float was seen in what the program makes by parallelize, or caches")
-    return with_nearer(found, statement_results(wide))
+    return with_nearer(found, compared_results(wide))
 
 
 @click.command("validate")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
@@ -45,6 +46,10 @@ class StatementResults:
         Since the start of the run, when each came.
     is_sorted : bool
         Whether the order of a list's records is part of it, though they are pairs.
+    number : int
+        Of the statement, in its program.
+    sources : tuple of int
+        Numbers of the statements with actions of whose records it is made; empty of what actions gave.
     """
 
     name: Name
@@ -52,6 +57,8 @@ class StatementResults:
     values: tuple[Any, ...]
     seconds: tuple[float, ...] = ()
     is_sorted: bool = False
+    number: int = 0
+    sources: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,6 +100,11 @@ class StatementVerdict:
         return max((each.verdict for each in self.passes), key=VERDICTS.index, default=NOT_KNOWN)
 
     @property
+    def has_order_of_its_own(self) -> bool:
+        """Whether records of a pass come in another order than those of the reference, for whatever reason."""
+        return not all(each.ordered for each in self.passes)
+
+    @property
     def worst(self) -> float:
         """The largest difference in all passes."""
         return max((each.worst for each in self.passes), default=0.0)
@@ -121,7 +133,13 @@ class StatementVerdict:
 
 @dataclass(frozen=True)
 class Validation:
-    """Verdict on a program's runs: that of each statement which both have, and what only one has."""
+    """Verdict on a program's runs: that of each statement which both have, and what only one has.
+
+    Attributes
+    ----------
+    made : tuple of StatementVerdict
+        Those on what is made of records that came in another order.
+    """
 
     statements: tuple[StatementVerdict, ...]
     only_reference: tuple[StatementResults, ...] = ()
@@ -129,28 +147,34 @@ class Validation:
     cpu_seconds: float | None = None
     gpu_seconds: float | None = None
     notes: tuple[str, ...] = ()
+    made: tuple[StatementVerdict, ...] = ()
 
     @property
     def verdict(self) -> str:
         """The worst of the statements' verdicts; not known where nothing was compared."""
-        return max((each.verdict for each in self.statements), key=VERDICTS.index, default=NOT_KNOWN)
+        return max((each.verdict for each in (*self.statements, *self.made)), key=VERDICTS.index, default=NOT_KNOWN)
 
     def as_json(self) -> dict[str, Any]:
         """Return the validation as JSON has it."""
         return {"verdict": self.verdict, "cpu_seconds": self.cpu_seconds, "gpu_seconds": self.gpu_seconds,
                 "notes": list(self.notes),
-                "statements": [each.as_json() for each in self.statements],
+                "statements": [each.as_json() for each in self._shown()],
                 "only_cpu": [[each.line, each.name[1]] for each in self.only_reference],
                 "only_gpu": [[each.line, each.name[1]] for each in self.only_other]}
 
     def as_text(self) -> str:
         """Return the validation as the command prints it: the first pass that differs comes first."""
-        lines = [self.verdict, *_first_difference(self.statements)]
-        lines += [line for each in self.statements for line in _lines(each)]
+        lines = [self.verdict, *_first_difference((*self.statements, *self.made))]
+        lines += [line for each in self._shown() for line in _lines(each, self.made)]
         lines += [f"  line {each.line}: {each.name[1]}: only on the CPU" for each in self.only_reference]
         lines += [f"  line {each.line}: {each.name[1]}: only on the GPU" for each in self.only_other]
         lines += [f"  {each}" for each in self.notes]
         return "\n".join(lines)
+
+    def _shown(self) -> list[StatementVerdict]:
+        """Return the statements in the order of the source, of what is made of others that which is not the same."""
+        bad = [each for each in self.made if each.verdict in (NOT_KNOWN, DIFFERS)]
+        return sorted([*self.statements, *bad], key=lambda each: each.reference.line or math.inf)
 
 
 def grouped(frames: Sequence[tuple[Name, int, int, float, Any]]) -> list[StatementResults]:
@@ -164,8 +188,9 @@ def grouped(frames: Sequence[tuple[Name, int, int, float, Any]]) -> list[Stateme
     found: dict[tuple[int, Name], list[tuple[int, float, Any]]] = {}
     for name, number, line, seconds, value in frames:
         found.setdefault((number if line else 10 ** 9, name), []).append((line, seconds, value))
-    return [StatementResults(name, each[0][0], tuple(value for _, _, value in each), tuple(at for _, at, _ in each))
-            for (_, name), each in sorted(found.items(), key=lambda item: item[0])]
+    return [StatementResults(name, each[0][0], tuple(value for _, _, value in each), tuple(at for _, at, _ in each),
+                             number=number)
+            for (number, name), each in sorted(found.items(), key=lambda item: item[0])]
 
 
 def aligned(reference: Sequence[StatementResults],
@@ -206,8 +231,8 @@ def validated(reference: Sequence[StatementResults], again: Sequence[StatementRe
     >>> validated(*runs, Tolerance()).statements[0].first, validated(runs[0], runs[1], runs[0], Tolerance()).verdict
     (2, 'equal')
     """
-    selves = {id(one): two for one, two in aligned(reference, again) if one is not None and two is not None}
-    largest = _sizes_by_name(reference)
+    (reference, made), (again, made_again), (other, made_other) = map(_divided, (reference, again, other))
+    selves, largest = _partners(reference, again), _sizes_by_name(reference)
     statements, only_reference, only_other = [], [], []
     for one, two in aligned(reference, other):
         if one is not None and two is not None:
@@ -217,7 +242,35 @@ def validated(reference: Sequence[StatementResults], again: Sequence[StatementRe
             only_reference.append(one)
         elif two is not None:
             only_other.append(two)
-    return Validation(tuple(statements), tuple(only_reference), tuple(only_other))
+    selves, others = _partners(made, made_again), _partners(made, made_other)
+    # What records that are not the same lead to says no more.
+    right = {each.reference.number: each.has_order_of_its_own for each in statements if each.reference.line
+             and each.verdict not in (DIFFERS, NOT_KNOWN)}
+    of_order = [each for each in made if id(each) in others and any(right.get(number) for number in each.sources)
+                and all(number in right for number in each.sources)]
+    return Validation(tuple(statements), tuple(only_reference), tuple(only_other), made=tuple(
+        _statement(each, selves.get(id(each)), others[id(each)], tolerance, {}) for each in of_order))
+
+
+def with_order_not_known(found: Validation) -> Validation:
+    """Return a validation without a run for the noise: what records in another order lead to is not known to differ.
+
+    On the CPU it may change with the partitions, too.
+    """
+    why = "it is made of records in another order; a run for the noise says whether it changes on the CPU, too"
+    return replace(found, made=tuple(replace(each, passes=tuple(
+        Comparison(NOT_KNOWN, one.worst, why) if one.verdict == DIFFERS else one for one in each.passes))
+        for each in found.made))
+
+
+def _divided(results: Sequence[StatementResults]) -> tuple[list[StatementResults], list[StatementResults]]:
+    """Return what actions gave, and what was made of it."""
+    return [each for each in results if not each.sources], [each for each in results if each.sources]
+
+
+def _partners(reference: Sequence[StatementResults], other: Sequence[StatementResults]) -> dict[int, StatementResults]:
+    """Return the statements of another run by the identities of the reference's."""
+    return {id(one): two for one, two in aligned(reference, other) if one is not None and two is not None}
 
 
 def _statement(reference: StatementResults, again: StatementResults | None, other: StatementResults,
@@ -226,7 +279,7 @@ def _statement(reference: StatementResults, again: StatementResults | None, othe
     sizes = list(map(sizes_of, reference.values))
     scales = list(scales_of(sizes, former))
     def own(by_key: bool) -> list[Comparison]:
-        return [compare(one, two, former=scale, by_key=by_key) for one, two, scale in zip(
+        return [compare(one, two, None, not reference.sources, scale, by_key) for one, two, scale in zip(
             reference.values, again.values, scales, strict=False)] if again else []
     # Where equal keys of a sort come in another order on the CPU, too, it is none of the result.
     by_key = not reference.is_sorted or not all(map(is_noise, own(False)))
@@ -234,13 +287,15 @@ def _statement(reference: StatementResults, again: StatementResults | None, othe
     noise = max((each.worst for each in selves), default=0.0)
     noisy = list(_largest_until(selves)) if selves else []
     is_stable = again is None or (len(again.values) == len(reference.values) and all(map(is_noise, selves)))
-    ordered = all(each.ordered for each in selves) and (is_stable or not again)
+    # Of what is made of records, lists come in the order of these, which is known to be another one.
+    ordered = all(each.ordered for each in selves) and (is_stable or not again) and not reference.sources
     limits = [replace(tolerance, noise=each.worst, fields=each.fields) for each in noisy] if is_stable else []
     limits += [replace(tolerance, noise=0.0)] * (len(scales) - len(limits))
     passes = [compare(one, two, limit, ordered, scale, by_key) for one, two, scale, limit in zip(
         reference.values, other.values, scales, limits, strict=False)]
     if not is_stable:
         why = "on the CPU it differs from itself when its partitions are dealt anew"
+        why += ", as it is made of records in their order" * bool(reference.sources)
         passes = [each if each.verdict == EQUAL else Comparison(NOT_KNOWN, each.worst, why) for each in passes]
     return StatementVerdict(reference, other, noise, tuple(passes), _fallen_from(sizes, scales), former, tolerance,
                             all(each.ordered for each in selves) and not all(each.ordered for each in passes))
@@ -276,10 +331,12 @@ def with_nearer(found: Validation, wide: Sequence[StatementResults], why_not: st
     >>> with_nearer(validated(runs[0], [], runs[1], Tolerance()), runs[2]).statements[0].passes[0].nearer
     'the GPU'
     """
-    pairs = aligned([each.reference for each in found.statements], wide)
-    partners = {id(one): two for one, two in pairs if one is not None and two is not None}
-    return replace(found, statements=tuple(
-        _with_nearer(each, partners.get(id(each.reference)), why_not) for each in found.statements))
+    given, made = _divided(wide)
+    partners = {**_partners([each.reference for each in found.statements], given),
+                **_partners([each.reference for each in found.made], made)}
+    statements, of_order = (tuple(_with_nearer(each, partners.get(id(each.reference)), why_not) for each in verdicts)
+                            for verdicts in (found.statements, found.made))
+    return replace(found, statements=statements, made=of_order)
 
 
 def _by_own_error(statement: StatementVerdict, wide: StatementResults | None) -> StatementVerdict:
@@ -382,7 +439,7 @@ def _place(statement: StatementVerdict) -> str:
     return f"line {statement.reference.line} ({statement.other.line})" if statement.reference.line else "at the end"
 
 
-def _lines(statement: StatementVerdict) -> list[str]:
+def _lines(statement: StatementVerdict, made: Sequence[StatementVerdict]) -> list[str]:
     reference, other, worst = statement.reference, statement.other, statement.worst
     counts = f"{len(reference.values)} passes" if len(reference.values) != 1 else "once"
     if len(reference.values) != len(other.values):
@@ -391,9 +448,16 @@ def _lines(statement: StatementVerdict) -> list[str]:
     scaled = f" of its largest value, {statement.scale:.3g}" if statement.scale else ""
     why = next((each.why for each in statement.passes if each.verdict == NOT_KNOWN), "")
     line = said + (f": {why}" if why else f", worst {worst:.1e}{scaled}, noise {statement.noise:.1e}" if worst else "")
-    line += ", its records in another order: what is made of that is not compared" * statement.has_other_order
+    if statement.has_other_order and not reference.sources:
+        of_it = sorted({each.reference.line for each in made if reference.number in each.reference.sources})
+        line += ", its records in another order"
+        line += f"; what is made of it in {_lines_text(of_it)} is compared, too" * bool(of_it)
     apart = ulps_text(statement.histogram)
     return [line, *([f"    ulps apart: {apart}"] if worst and apart else [])]
+
+
+def _lines_text(lines: Sequence[int]) -> str:
+    return f"line{'s' * (len(lines) > 1)} {', '.join(map(str, lines))}"
 
 
 def ulps_text(counts: Sequence[int]) -> str:
