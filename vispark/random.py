@@ -103,7 +103,7 @@ def integers(high: Any, seed: Any, index: Any, call: Any = 0) -> Any:
     Parameters
     ----------
     high : int
-        1 to 2**32.
+        1 to 2**63.
     seed, index, call : int
         As for :func:`philox`.
 
@@ -117,5 +117,9 @@ def integers(high: Any, seed: Any, index: Any, call: Any = 0) -> Any:
     [5, 4, 1, 4, 1]
     """
     a, b, _, _ = philox(seed, index, call)
-    wide, half = np.uint64(high), np.uint64(32)
-    return np.int64((a * wide + ((b * wide) >> half)) >> half)
+    wide, half, low32 = np.uint64(high), np.uint64(32), np.uint64(0xFFFFFFFF)
+    most, least = wide >> half, wide & low32
+    # The upper 64 bits of (a, b) times (most, least); no sum here is beyond 64 bits.
+    middle = a * least + ((b * least) >> half)
+    carry = b * most + (middle & low32)
+    return np.int64(a * most + (middle >> half) + (carry >> half))

@@ -30,6 +30,11 @@ def _whole(i):
     return random.integers(6, 7, i), random.integers(2**32, 7, i), random.integers(1, 7, i)
 
 
+@case("random: whole numbers beyond 32 bits", INDICES)
+def _large(i):
+    return random.integers(2**32 + 1, 7, i), random.integers(2**62 + 1, 7, i), random.integers(2**63 - 1, 7, i)
+
+
 @case("random: normal numbers", INDICES, tolerance=8)
 def _normal(i):
     return random.normal(7, i), random.normal(7, i, 1)
