@@ -102,6 +102,8 @@ def test_evaluators_are_saved_and_loaded(tmp_path: Any):
 #: Data that is left to Spark, by case: evaluator, parameters, expression of a column that is replaced, and the reason.
 LEFT = {"a NaN": ("RegressionEvaluator", {"predictionCol": "score", "metricName": "r2"}, "score",
                   "double('NaN')", "NaN"),
+        "an infinity": ("RegressionEvaluator", {"predictionCol": "score", "metricName": "var"}, "score",
+                        "if(score > 0.5, double('Infinity'), score)", "not finite"),
         "negative weights": ("RegressionEvaluator", {"predictionCol": "score", "weightCol": "weight"}, "weight",
                              "weight - 1", "negative weights"),
         "half a class": ("MulticlassClassificationEvaluator", CLASSES, "class", "class / 2", "whole numbers"),
@@ -127,7 +129,7 @@ def test_what_spark_evaluates_is_named(predicted: DataFrame, case: str, monkeypa
                 ended.append(re.sub(r"\d+", "", str(error).partition("\n")[0]))
         reported = [str(each.message) for each in warned if issubclass(each.category, FallbackWarning)]
         assert [reason in text for text in reported] == [True] * (module is evaluation and case != "a NaN"), reported
-    assert ended[0] == ended[1] or (case == "a NaN" and np.isnan(ended).all())
+    assert ended[0] == ended[1] or (case in ("a NaN", "an infinity") and np.isnan(ended).all())
 
 
 def test_columns_of_other_types_are_refused_in_sparks_words(predicted: DataFrame):

@@ -152,9 +152,11 @@ class LogisticRegression(LabelledFit, classification.LogisticRegression):
                 table = self.getOrDefault(of_coefficients).toArray()
             if self.isSet(of_intercepts):
                 row = self.getOrDefault(of_intercepts).toArray()
-            if table.shape != (sets, len(deviation)) or row.shape != (sets,) or \
-                    (self.isSet(of_intercepts) and not self.getFitIntercept()):
-                raise Unsuited("bounds are of another shape than the coefficients")
+            if table.shape != (sets, len(deviation)) or row.shape != (sets,):
+                raise Unsuited(f"bounds have the shapes {table.shape} and {row.shape}, the coefficients "
+                               f"{(sets, len(deviation))} and the intercepts {(sets,)}")
+            if self.isSet(of_intercepts) and not self.getFitIntercept():
+                raise Unsuited("there are bounds of intercepts, and no intercepts")
             scaled = np.multiply(table, deviation, out=np.zeros_like(table), where=deviation > 0)
             found.append(np.append(scaled, row if self.getFitIntercept() else []))
         if (found[0] > found[1]).any():
@@ -165,7 +167,7 @@ class LogisticRegression(LabelledFit, classification.LogisticRegression):
         """Return the number of classes, which are those of the labels."""
         classes = _present(declared, statistics)
         if self.isSet("thresholds") and len(self.getThresholds()) != classes:
-            raise Unsuited(f"thresholds are not {classes}")
+            raise Unsuited(f"there are {len(self.getThresholds())} thresholds for {classes} classes")
         return classes
 
     def _model(self, dataset: DataFrame, fit: LogisticFit) -> Any:
@@ -234,7 +236,7 @@ class FMClassifier(DeviceFit, classification.FMClassifier):
 
     def _train(self, dataset: DataFrame) -> Any:
         if self.isSet("thresholds") and len(self.getThresholds()) != 2:
-            raise Unsuited("thresholds are not 2")
+            raise Unsuited(f"there are {len(self.getThresholds())} thresholds for 2 classes")
         fit = fit_machine(self, self._records(dataset), is_classifier=True)
         java = JavaObjects(dataset.sparkSession.sparkContext)
         model = java.ml.classification.FMClassificationModel(self.uid, *java.machine(fit))

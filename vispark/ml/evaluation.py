@@ -126,7 +126,7 @@ class MulticlassClassificationEvaluator(DeviceEvaluator, evaluation.MulticlassCl
         if name == "logLoss":
             return metrics.log_loss(records, self.getEps())
         if name not in metrics.OF_CLASSES:
-            raise Unsuited(f"metricName={name!r}")
+            raise Unsuited(f"metricName={name!r} is not computed in the workers")
         return metrics.OF_CLASSES[name](metrics.confusion_of(records, self.getBeta()), self.getMetricLabel())
 
 
@@ -148,7 +148,7 @@ class RegressionEvaluator(DeviceEvaluator, evaluation.RegressionEvaluator):
         """Return the metric."""
         name = self.getMetricName()
         if name not in metrics.OF_NUMBERS:
-            raise Unsuited(f"metricName={name!r}")
+            raise Unsuited(f"metricName={name!r} is not computed in the workers")
         return metrics.OF_NUMBERS[name](metrics.residuals_of(records), self.getThroughOrigin())
 
 

@@ -48,8 +48,10 @@ class PCA(ColumnFit, feature.PCA):
             # Not MLlib's to do, whose decomposition of infinite numbers does not end.
             raise ValueError(f"there is no covariance: {error}") from error
         k, size = self.getK(), len(moments.mean)
-        if k > size or moments.weight < 2:
-            raise Unsuited(f"k={k} of {size} features and {moments.weight:.0f} rows")
+        if k > size:
+            raise Unsuited(f"k={k}, and there are {size} features")
+        if moments.weight < 2:
+            raise Unsuited("there is one row only")
         vectors, values, _ = np.linalg.svd(moments.covariance * moments.unbiased)
         java = JavaObjects(dataset.sparkSession.sparkContext)
         return java.ml.feature.PCAModel(self.uid, java.matrix(vectors[:, :k]),
@@ -150,8 +152,10 @@ class _BucketSearch(StageOfMLlib):
                 raise Unsuited("the number of neighbours is below 1")
             rows, vector = numbered_rows(dataset, self.getInputCol()), key.toArray()
             empty, count, width = totals(rows, hashing.is_empty)
-            if width != count * len(vector) or ((empty or not vector.any()) and not self._takes_zeros):
-                raise Unsuited("vectors are of several lengths, or without any number but 0")
+            if width != count * len(vector):
+                raise Unsuited("the vectors are of several lengths")
+            if (empty or not vector.any()) and not self._takes_zeros:
+                raise Unsuited("there are vectors of zeros alone")
             function, arguments = self._hashed(dataset.sparkSession.sparkContext, vector)
             distances, vectors = nearest_vectors(rows, function, (vector, *arguments), numNearestNeighbors)
         except (Unsuited, RecordError) as reason:

@@ -224,22 +224,22 @@ def _cell(x: Any, y: Any, w: Any, classes: Any) -> Any:
 
 def log_loss(points: VRDD, least: float) -> float:
     """Return the mean of the negative logarithms of the labels' probabilities ``x``, which are ``least`` at least."""
-    odd, loss, weight = totals(points, _log_loss, least)
-    _checked(np.array([weight]), negative=False)
+    odd, negative, loss, weight = totals(points, _log_loss, least)
+    _checked(np.array([weight]), negative=negative > 0)
     if odd:
-        raise Unsuited("there are labels without a probability, or negative weights")
+        raise Unsuited("there are labels without a probability")
     return float(loss / weight)
 
 
 def _log_loss(x: Any, y: Any, w: Any, least: Any) -> Any:
-    is_odd = w < 0 or (w > 0 and not (0 <= y < len(x)))
+    is_odd = w > 0 and not (0 <= y < len(x))
     share = x[int(y)] if w > 0 and not is_odd else 1.0
     loss = -np.log(share)
     if share < least:
         loss = -np.log(least)
     elif share > 1 - least:
         loss = -np.log1p(-least)
-    return 1 if is_odd else 0, w * loss if w > 0 and not is_odd else 0.0, w
+    return 1 if is_odd else 0, 1 if w < 0 else 0, w * loss if w > 0 and not is_odd else 0.0, w
 
 
 # -- numbers ----------------------------------------------------------------------------------------------------------
@@ -257,6 +257,18 @@ class Residuals:
     absolute: float
     about_mean: float
     explained: float
+
+    def explained_variance(self) -> float:
+        """Return the mean square of predictions about the labels' mean.
+
+        Raises
+        ------
+        Unsuited
+            If it is not finite: MLlib's is infinite or NaN by the order of the rows.
+        """
+        if not np.isfinite(self.explained):
+            raise Unsuited("the variance of predictions is not finite")
+        return self.explained / self.weight
 
     def r2(self, *, through_origin: bool) -> float:
         """Return the share of the labels' variance that is explained.
@@ -299,7 +311,7 @@ OF_NUMBERS: Mapping[str, Callable[[Residuals, bool], float]] = {
     "mse": lambda found, _: found.errors / found.weight,
     "rmse": lambda found, _: float(np.sqrt(found.errors / found.weight)),
     "mae": lambda found, _: found.absolute / found.weight,
-    "var": lambda found, _: found.explained / found.weight,
+    "var": lambda found, _: found.explained_variance(),
     "r2": lambda found, through_origin: found.r2(through_origin=through_origin)}
 
 

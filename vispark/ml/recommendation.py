@@ -111,8 +111,10 @@ class ALS(DeviceFit, recommendation.ALS):
     def _fitted(self, ratings: VRDD, java: JavaObjects) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
         """Return the ids of users and items, in ascending order, and the factors of both."""
         odd, total = totals(ratings, _sums)
-        if odd or not np.isfinite(total):
-            raise Unsuited("ids are not all whole numbers of 32 bits, or ratings are not all finite")
+        if odd:
+            raise Unsuited("ids are to be whole numbers of 32 bits")
+        if not np.isfinite(total):
+            raise Unsuited("the ratings have NaN or infinite numbers")
         if not self.getMaxIter():
             raise Unsuited("maxIter is 0")
         users, items = (np.sort(np.array(ratings.vmap(ids).distinct().collect(), float)) for ids in (_user, _item))

@@ -95,8 +95,12 @@ class GeneralizedLinearRegression(LabelledFit, regression.GeneralizedLinearRegre
         family, link = powers(self)
         points = self._records(dataset)
         outside, count, width, negative, weight, label, offsets, linear = totals(points, families.is_outside, family)
-        if outside or width != count * len(linear) or len(linear) > _WIDEST:
-            raise Unsuited("labels are outside the family's range, or there are too many features, or several lengths")
+        if outside:
+            raise Unsuited(f"labels are outside the range of family={self.getFamily()!r}")
+        if width != count * len(linear):
+            raise Unsuited("the vectors are of several lengths")
+        if len(linear) > _WIDEST:
+            raise Unsuited(f"there are {len(linear)} features, more than {_WIDEST}")
         check(np.append(linear, [label, offsets, weight]), negative)
         if (family, link) == (0.0, 1.0):
             return self._model(dataset, self._solved(labelled_moments(points.vmap(families.shifted)), is_first=True), 1)
@@ -146,7 +150,7 @@ def powers(generalized: Any) -> tuple[float, float]:
     family, link = families.FAMILIES[name]
     if generalized.isSet("link"):
         if generalized.getLink().lower() not in families.LINKS:
-            raise Unsuited(f"link={generalized.getLink()!r}")
+            raise Unsuited(f"link={generalized.getLink()!r} is not computed in the workers")
         link = families.LINKS[generalized.getLink().lower()]
     return family, link
 

@@ -82,8 +82,10 @@ def vocabulary(sentences: RDD[bytes], least: int, size: int) -> dict[str, int]:
         raise Unsuited("a word is null")
     found = sorted(((word, count) for word, count in counts.items() if word is not None and count >= least),
                    key=lambda each: (-each[1], each[0]))
-    if not found or len(found) * size >= 2**31 - 1:
-        raise Unsuited(f"{len(found)} words occur {least} times, with vectors of {size}")
+    if not found:
+        raise Unsuited(f"no word occurs {least} times")
+    if len(found) * size >= 2**31 - 1:
+        raise Unsuited(f"the vectors of {len(found)} words have more than 2**31 numbers")
     return dict(found)
 
 
