@@ -2,8 +2,9 @@
 
 Each draw takes a value of each parameter of an estimator and a kind of rows, fits both to them, and compares the
 models: their numbers to 1e-6 where the optimum is unique or both take the same steps, the objective where not. Printed
-is a line for each estimator: the draws, how many of them differ, how many were judged by the objective, and the largest
-difference of the others; under it are the draws that differ. The exit status is 0 where none does. CI takes a few draws
+is a line for each estimator: the draws, how many of them differ, how many were judged by the objective, how many both
+refuse, how many vispark leaves to MLlib, and the largest difference of the others; under it are the draws that differ
+and those that are left. The exit status is 0 where none differs. CI takes a few draws
 (``tests/system/test_ml_parity.py``), and checks there that each parameter is swept or named with a reason.
 """
 
@@ -20,6 +21,8 @@ from typing import Any
 import click
 import numpy as np
 import pyspark
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.ml import classification as mllib_classification
 from pyspark.ml import clustering as mllib_clustering
 from pyspark.ml import feature as mllib_feature
@@ -31,6 +34,7 @@ from pyspark.sql import DataFrame, SparkSession
 import tests.conftest  # It sets the environment before Spark is started.
 from tests.system import topology
 from tests.system.vrdd_tools import host_context
+from vispark.errors import PlanError, VisparkError
 from vispark.ml import classification, clustering, feature, loads, recommendation, regression
 
 __all__ = ["main", "tests"]
@@ -45,9 +49,10 @@ UNSWEPT = {**dict.fromkeys(["predictionCol", "rawPredictionCol", "probabilityCol
 FLAG = [False, True]
 
 #: Kinds of rows with labels. Of "plain" ones a feature is constant, and some are sparse; those of "groups" are not.
-POINTS = ("plain", "scales", "zeros", "correlated", "far", "few", "wide")
-#: Kinds of rows without labels, in three places.
-GROUPS = ("apart", "close", "unequal")
+POINTS = ("plain", "scales", "zeros", "correlated", "far", "few", "wide", "constant", "repeated", "one class",
+          "one row", "huge", "tiny")
+#: Kinds of rows without labels, in three places; in "few places" all rows of one are equal.
+GROUPS = ("apart", "close", "unequal", "few places", "unweighed", "one group row")
 
 
 @dataclass(frozen=True)
@@ -167,8 +172,16 @@ def _costs(estimator: Any, df: DataFrame, enough: float) -> Iterator[float]:
 
 
 def densities(model: Any, df: DataFrame) -> list[Any]:
-    return [np.array(model.weights), *(each.toArray() for one in model.gaussians for each in (one.mean, one.cov)),
-            model.summary.logLikelihood]
+    """The numbers of a mixture, and the logarithm of its likelihood, unless that is of rounding alone.
+
+    It has the determinants of the covariances. Of a singular one, as of a density that has one row left, that is the
+    product of what rounding leaves, and the likelihood of MLlib's iterations goes up and down by half.
+    """
+    covariances = [each.cov.toArray() for each in model.gaussians]
+    spectra = [np.linalg.eigvalsh(each) for each in covariances]
+    is_singular = any(each[0] < 1e-10 * each[-1] for each in spectra)
+    return [np.array(model.weights), *(each.mean.toArray() for each in model.gaussians), *covariances,
+            0.0 if is_singular else model.summary.logLikelihood]
 
 
 def components(model: Any, df: DataFrame) -> list[Any]:
@@ -228,7 +241,8 @@ SWEEPS: dict[str, Sweep] = {
     "FMRegressor": Sweep(regression, mllib_regression, MACHINE, X | {"labelCol": "y"}, machine, factored, OTHER_ROWS),
     "KMeans": Sweep(clustering, mllib_clustering, {
         **CLUSTERS, "k": [3], "maxIter": [30], "tol": [1e-4, 1e-9], "initMode": ["k-means||", "random"],
-        "initSteps": [1, 4], "solver": ["auto", "row", "block"]}, X, centers, data=(*GROUPS, "floats"),
+        "initSteps": [1, 4], "solver": ["auto", "row", "block"]}, X, centers,
+        data=(*(kind for kind in GROUPS if kind != "one group row"), "floats"),  # MLlib finds no centre of one row.
         prepare=start_of_mllib),
     "BisectingKMeans": Sweep(clustering, mllib_clustering, {
         **CLUSTERS, "minDivisibleClusterSize": [1.0, .2, 30.0]}, X, centers, data=(*GROUPS, "floats")),
@@ -268,15 +282,20 @@ def drawn(sweep: Sweep, draws: random.Random, width: int) -> dict[str, Any]:
 
 def points(spark: SparkSession, rng: np.random.Generator, kind: str) -> DataFrame:
     """Rows with labels: some of weight 0, and an empty partition among them."""
-    count, width = 24 if kind == "few" else 90, 20 if kind == "wide" else 4
+    count, width = {"few": 24, "one row": 1}.get(kind, 90), 20 if kind == "wide" else 4
     noise = rng.normal(size=(count, width))
+    if kind == "repeated":
+        noise = noise[np.arange(count) // 10]
     x = {"plain": noise[:, :4] * [1, 2, .5, 0] + [1, 0, 2, 1], "scales": noise[:, :4] * [1e-3, 1, 1e2, 1e4],
-         "zeros": noise * (rng.random(noise.shape) < .3), "far": noise + 1000,
+         "zeros": noise * (rng.random(noise.shape) < .3), "far": noise + 1000, "constant": noise * 0 + 3,
+         "huge": noise * 1e50, "tiny": noise * 1e-50,
          "correlated": noise[:, np.arange(width) // 2] + noise / 10}.get(kind, noise)
     spread = x.std(axis=0)
     slopes = np.resize([1, -.5, 2, 0], width) / np.where(spread > 0, spread, 1)
     y = (x - x.mean(axis=0)) @ slopes + rng.normal(size=count)
     half, most = np.quantile(y, [.5, .8])
+    if kind == "one class":
+        half, most = -np.inf, np.inf
     rows = [(float(label), float(label > half), float(label > half) + float(label > most), float(abs(label) / 4 + .5),
              float(number % 3), float(number % 2) / 4, vector(row, number, is_sparse=kind == "zeros"))
             for number, (row, label) in enumerate(zip(x, y, strict=True))]
@@ -288,9 +307,11 @@ def points(spark: SparkSession, rng: np.random.Generator, kind: str) -> DataFram
 def groups(spark: SparkSession, rng: np.random.Generator, kind: str) -> DataFrame:
     """Rows without labels or negative numbers, in three places that are far apart, or within each other."""
     places = np.repeat([[9.0, 1, 0, 0], [0, 9, 1, 0], [1, 0, 9, 0]], [5, 15, 40] if kind == "unequal" else 20, axis=0)
-    z = np.maximum(places + rng.normal(size=(60, 4)) * (3 if kind == "close" else .1), 0)
+    spread = {"close": 3, "few places": 0}.get(kind, .1)
+    z = np.maximum(places + rng.normal(size=(60, 4)) * spread, 0)[:1 if kind == "one group row" else None]
     z[:, 3] += 1
-    rows = [(float(number % 3 + 1), vector(row, number), row.tolist()) for number, row in enumerate(z)]
+    rows = [(float(number % 3 + (kind != "unweighed")), vector(row, number), row.tolist())
+            for number, row in enumerate(z)]
     return spark.createDataFrame(spark.sparkContext.parallelize(rows, 2), ["weight", "x", "array"]).selectExpr(
         # MLlib takes arrays that cannot have nulls.
         "weight", f"array({', '.join(f'float(ifnull(array[{place}], 0))' for place in range(4))}) as x"
@@ -337,9 +358,14 @@ class Outcome:
     text : str
         In what the models differ; empty where they agree.
     apart : float
-        The largest difference of numbers, over the largest number of the array that they are in, where that is above 1.
+        The largest difference of numbers, over the largest number of the array that they are in, where that is above 1,
+        or below 1e-20.
     by_objective : bool
         Whether numbers differ, at an objective that is not above MLlib's.
+    refused : bool
+        Whether neither fits the rows.
+    left : str
+        Why vispark leaves to MLlib what that fits.
     """
 
     name: str
@@ -348,6 +374,26 @@ class Outcome:
     text: str = ""
     apart: float = 0.0
     by_objective: bool = False
+    refused: bool = False
+    left: str = ""
+
+
+#: Errors of a fit: MLlib's, and vispark's.
+Refusal = (Py4JJavaError, PySparkException, VisparkError)
+
+
+def told(error: Exception) -> str:
+    """The reason among the lines of an error of Spark's."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    return next((line for line in lines if "Exception: " in line or "requirement" in line), lines[0])[:200]
+
+
+def tried(make: Callable[[], Any]) -> tuple[Any, Exception | None]:
+    """What a function gives, or its refusal."""
+    try:
+        return make(), None
+    except Refusal as error:
+        return None, error
 
 
 def compared(draw: Outcome, df: DataFrame) -> Outcome:
@@ -355,14 +401,25 @@ def compared(draw: Outcome, df: DataFrame) -> Outcome:
     sweep = SWEEPS[draw.name]
     # Of some parameters, such as the weights of factorization machines, constructors do not know.
     ours, theirs = (getattr(module, draw.name)()._set(**draw.params) for module in (sweep.ours, sweep.theirs))
-    if text := sweep.prepare(ours, theirs, df):
+    theirs_model, refusal = tried(lambda: theirs.fit(df))
+    text, error = tried(lambda: "" if refusal else sweep.prepare(ours, theirs, df))
+    if text:
         return replace(draw, text=text)
-    models, most = (ours.fit(df), theirs.fit(df)), 0.0
+    model, error = (None, error) if error else tried(lambda: ours.fit(df))
+    if refusal and error:
+        return replace(draw, refused=True)
+    if refusal:
+        return replace(draw, text=f"MLlib refuses ({told(refusal)}), vispark gives a model")
+    if error:
+        is_left = isinstance(error, PlanError) and "is done by MLlib" in str(error)
+        return replace(draw, left=told(error)) if is_left else replace(draw, text=f"vispark refuses: {told(error)}")
+    models, most = (model, theirs_model), 0.0
     for place, (found, expected) in enumerate(zip(*(sweep.numbers(model, df) for model in models), strict=True)):
         found, expected = np.asarray(found, float), np.asarray(expected, float)
         if found.shape != expected.shape:
             return replace(draw, text=f"number {place}: shape {found.shape} for {expected.shape}")
-        scale = max(1.0, float(np.abs(expected).max(initial=0)))
+        largest = float(np.abs(expected).max(initial=0))
+        scale = largest if 0 < largest < 1e-20 else max(1.0, largest)
         apart = float(np.abs(found - expected).max(initial=0)) / scale
         if not np.allclose(found, expected, rtol=sweep.tolerance, atol=sweep.tolerance * scale, equal_nan=True):
             goals = [objective(model) for model in models]
@@ -408,20 +465,26 @@ def outcomes(spark: SparkSession, names: list[str], times: int, seed: int) -> It
 @click.option("--out", type=click.Path(path_type=Path), help="file that gets what is printed, too")
 def main(names: tuple[str, ...], draws: int, seed: int, out: Path | None) -> None:
     lines = [f"PySpark {pyspark.__version__}, {draws} draws of each estimator, seed {seed}", "",
-             f"{'estimator':30}{'draws':>6}{'differ':>8}{'by objective':>14}{'apart':>10}  rows"]
+             f"{'estimator':30}{'draws':>6}{'differ':>8}{'by objective':>14}{'refused':>9}{'left':>6}"
+             f"{'apart':>10}  rows"]
     print("\n".join(lines), flush=True)
+    differs = 0
     with topology.local() as place, host_context(place, fallback="error") as sc:
         sc.setLogLevel("OFF")
         for name in names or SWEEPS:
             found = list(outcomes(SparkSession(sc), [name], draws, seed))
             differ = [each for each in found if each.text]
+            left = [each for each in found if each.left]
             lines.append(f"{name:30}{len(found):6}{len(differ):8}{sum(each.by_objective for each in found):14}"
+                         f"{sum(each.refused for each in found):9}{len(left):6}"
                          f"{max(each.apart for each in found):10.1e}  {', '.join(SWEEPS[name].data)}")
             lines += [f"    {each.data}: {each.text}: {each.params}" for each in differ]
-            print("\n".join(lines[-1 - len(differ):]), flush=True)
+            lines += [f"    left, {each.data}: {each.left}: {each.params}" for each in left]
+            differs += len(differ)
+            print("\n".join(lines[-1 - len(differ) - len(left):]), flush=True)
             if out:
                 out.write_text("\n".join(lines) + "\n")
-    sys.exit(any(line.startswith("    ") for line in lines))
+    sys.exit(differs > 0)
 
 
 if __name__ == "__main__":
