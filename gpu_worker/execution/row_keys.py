@@ -30,12 +30,25 @@ def key_arrays(value: Partition, key: str) -> tuple[HeldArray, ...]:
     PlanError
         If the partition has not one block with such keys, one a row.
     """
+    keys = keys_of(value, key)
+    if any(array.buffer is None and not value.is_of_one_key for array in keys):
+        raise PlanError(f"the keys {key!r} of partition {value.index} are not on {value.device.name}")
+    return keys
+
+
+def keys_of(value: Partition, key: str) -> tuple[HeldArray, ...]:
+    """Return the arrays of a partition's keys as :func:`key_arrays` does, wherever they are.
+
+    Raises
+    ------
+    PlanError
+        If the partition has not one block with such keys, one a row.
+    """
     block = value.blocks[0] if len(value.blocks) == 1 else ()
     below = f"{key}." if key else ""
     keys = [array for array in block if array.field.name == key] or \
         [array for array in block if array.field.name.startswith(below)]
-    if not 1 <= len(keys) <= MOST_ITEMS or any(
-            len(array.field.shape) != 1 or (array.buffer is None and not value.is_of_one_key) for array in keys):
+    if not 1 <= len(keys) <= MOST_ITEMS or any(len(array.field.shape) != 1 for array in keys):
         raise PlanError(f"there is no field {key!r} with one key for each record, nor a tuple of up to {MOST_ITEMS} "
                         "numbers")
     for array in keys:

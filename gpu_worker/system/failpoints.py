@@ -32,6 +32,7 @@ NAMES = {
     "launching": "process: a kernel is about to be launched",
     "wave-done": "process: a wave of a plan's partitions is done, others are to come",
     "wave-ranges": "process: rows of a new partition lie in ranges of their keys, none is sorted or folded",
+    "join-part": "process: a part of a join that its device has no room for is made, others are to come",
     "tier-copied": "process: a partition is copied to host memory or a file, and not bound to its name",
     "shuffle-counted": "process: it is known where records go by their keys, none is moved",
     "shuffle-scattered": "process: records lie by their keys on each node, none was sent to another",

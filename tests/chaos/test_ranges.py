@@ -15,7 +15,9 @@ pytestmark = pytest.mark.chaos
 
 
 def killed_in_ranges(arena: Arena) -> None:
-    """A loop on a grid, one that ends where cells say, and a sort into one partition that is larger than the device."""
+    """A loop on a grid, one that ends where cells say, a sort into one partition that is larger than the device, and a
+    join of whose pairs it has room for a part.
+    """
     cells = np.random.default_rng(2).normal(size=(160, 48, 48))
     blocks = Grid(cells.shape, splits=(2, 1, 1), halo=2).scatter(arena.sc, cells).persist("GPU_AND_HOST")
     pairs = arena.sc.parallelize(range(4), 4).mapPartitionsWithIndex(
@@ -26,9 +28,14 @@ def killed_in_ranges(arena: Arena) -> None:
         found = blocks.iterate(spread, steps=30, until=0.8, every=2)
         return Grid.gather(found).tobytes(), found.iterated
 
+    def joined() -> bytes:
+        few = pairs.vmap(lambda kv: (kv[0] // 10, kv[1][1]))
+        return exact(few.join(few, 1).vmap(lambda kv: kv[1][0] * kv[1][1]).sum())
+
     for point, work in (("wave-done", lambda: Grid.gather(blocks.iterate(spread, steps=9)).tobytes()),
                         ("wave-done", ended),
-                        ("wave-ranges", lambda: exact(pairs.sortByKey(numPartitions=1).collect()))):
+                        ("wave-ranges", lambda: exact(pairs.sortByKey(numPartitions=1).collect())),
+                        ("join-part", joined)):
         expected = work()
         passed = arena.arm(point)
         assert work() == expected, point

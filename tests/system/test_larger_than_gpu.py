@@ -367,6 +367,7 @@ def of_one_key(sc: SparkContext) -> dict[str, object]:
     most = host.vmap(lambda x: (int(abs(x[0]) > 2) * (int(x[1] * 9) + 5) - 7, x))
     pairs = host.vmap(lambda x: ((0.0 if x[0] < 2 else x[0], int(x[1] > 3)), x[2]))
     alone = host.vmap(lambda x: (3, int(x[2] * 1e6)))
+    some = host.filter(lambda x: x[3] > 3.5).vmap(lambda x: (3, x[4]))
     return {
         "sorted": exact(most.sortByKey(numPartitions=1).collect()),
         "first": exact(most.sortByKey(False, 1).first()),
@@ -379,6 +380,9 @@ def of_one_key(sc: SparkContext) -> dict[str, object]:
         "distinct": exact(host.vmap(lambda x: int(x[0] > 3)).distinct(1).collect()),
         "grouped": [(key, exact(list(values))) for key, values in most.groupByKey(1).collect()],
         "rows": exact(alone.rowsByKey(1).collect()),
+        "joined": exact(some.join(alone, 2).vmap(lambda kv: kv[1][0] * kv[1][1]).sum()),
+        "joined with all": exact(alone.join(some, 2).vmap(lambda kv: kv[1][0] * kv[1][1]).sum()),
+        "cogrouped": [(key, *map(exact, map(list, values))) for key, values in some.cogroup(alone, 2).collect()],
     }
 
 

@@ -18,7 +18,7 @@ from gpu_worker.device.memory.spill_files import SpilledContent, SpillFiles, spi
 from gpu_worker.protocol.errors import OutOfMemory, SpillError
 from gpu_worker.protocol.messages import FetchStep, FieldFold, FoldStep, KeepStep, LoadStep, ToDeviceStep
 from gpu_worker.protocol.payload import aligned
-from gpu_worker.protocol.plans import KeepKeyedStep, PartitionByKeyStep
+from gpu_worker.protocol.plans import JoinByKeyStep, KeepKeyedStep, PartitionByKeyStep
 from tests.unit.plans import Bench, bench
 
 #: 12 partitions of 64 KiB; a device with room for 8 has three buffers free for one each, and so 5 of them.
@@ -105,6 +105,56 @@ def test_all_tiers_give_the_bits_of_one(small: Bench, expected: bytes):
     assert sums(small) == expected and sums(small) == expected
     assert [block[""].tobytes() for blocks in small.fetched(1) for block in blocks] == \
         [blocks[0][""].tobytes() for blocks in PARTITIONS]
+
+
+#: Rows of both sides of joins, by their keys: many of one key on the right, on the left, on both, and of many keys.
+SIDES = {
+    "right": (np.repeat(np.arange(9), 3), np.repeat(np.arange(9), [1, 0, 6000, 2, 0, 3, 1, 1, 9])),
+    "left": (np.repeat(np.arange(9), [1, 0, 6000, 2, 0, 3, 1, 1, 9]), np.repeat(np.arange(9), 3)),
+    "both": (np.repeat([-0.0, 1.5, 2.5], [1, 300, 5]), np.repeat([0.0, 1.5, 9.5], [9, 400, 2])),
+    "many": (np.arange(-9000, 9000, 2), np.arange(-9000, 9000, 3)),
+    "none": (np.arange(0, 9000, 2), np.arange(1, 9000, 2)),
+}
+
+
+def joined(worker: Bench, keys: tuple[np.ndarray, np.ndarray], *, tuples: bool, place: str) -> dict[str, np.ndarray]:
+    """The pairs of two sides, of which the rows of one are wide, by keys that are numbers or tuples."""
+    names = ("0.0", "0.1") if tuples else ("0",)
+    for vrdd, width in ((1, 3), (2, 1)):
+        rows = keys[vrdd - 1]
+        items = (rows // 2, rows % 2) if tuples else (rows,)
+        values = np.random.default_rng(vrdd).normal(size=(len(rows), width))
+        worker.put(vrdd, [[dict(zip(names, items, strict=True)) | {"1": values}]], place)
+    step = JoinByKeyStep("join", 1, "0", (*names, "1"), ("1",), (*names, "1.0", "1.1"), b"pairs", b"none")
+    worker.run(worker.plan(1, (step, KeepKeyedStep(2, "joined")), (), ""), (1, 2, 3))
+    blocks, = worker.fetched(3)
+    return blocks[0] if blocks else {}
+
+
+@pytest.mark.parametrize("kind", SIDES)
+def test_a_join_for_which_there_is_no_room_is_made_in_parts(tmp_path: Path, kind: str):
+    """Both sides, or the pairs, are larger than the device; the pairs and their order are the same."""
+    for tuples in (False, True):
+        with bench(tmp_path, DEVICE) as worker:
+            expected = joined(worker, SIDES[kind], tuples=tuples, place="device")
+        for place, memory in (("tiers", 48), ("tiers", 160), ("tiers+disk", 48)):
+            host = {"host_memory": 64 * KIB} if "disk" in place else {}
+            with bench(tmp_path, DEVICE, memory=memory * KIB, stream=memory * KIB // 8, **host) as worker:
+                found = joined(worker, SIDES[kind], tuples=tuples, place=place)
+                assert list(found) == list(expected)
+                assert all(found[name].tobytes() == expected[name].tobytes() for name in found)
+                for vrdd in (1, 2, 3):
+                    worker.process._names.release([vrdd])
+                assert worker.process.report().memory[0].used == 0
+
+
+def test_a_join_that_nothing_has_room_for_says_how_many_pairs_there_are(small: Bench, expected: bytes):
+    keys = np.zeros(2000, np.int64), np.zeros(3000, np.int64)
+    with pytest.raises(OutOfMemory, match=r"2,000 and 3,000 records have 6,000,000 pairs.*hostMemory.*recv\(\)"):
+        joined(small, keys, tuples=False, place="tiers")
+    small.process._names.release([1, 2])
+    small.put(4, PARTITIONS, "tiers+disk")
+    assert sums(small, 4) == expected
 
 
 @pytest.mark.parametrize(("number", "error", "match"), [

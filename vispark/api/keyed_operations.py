@@ -193,7 +193,8 @@ def join(vrdd: RecordedRDD, other: RDD[Any], numPartitions: int | None = None) -
     Raises
     ------
     OutOfMemory
-        At the action, if the pairs of a partition do not fit on its device; none of them has been made then.
+        At the action, if neither the device nor host memory has room for the pairs of a partition; none of them has
+        been made then.
 
     Examples
     --------
