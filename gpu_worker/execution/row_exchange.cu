@@ -15,7 +15,8 @@
 // How a key says where it belongs: by Python's hash, by its place among bounds, or by itself.
 constexpr int BY_HASH = 0, BY_RANGE = 1, BY_NUMBER = 2;
 
-constexpr int TILE = 4096, ROUNDS = TILE / THREADS;
+// The rows of a tile: as few as leave each partition enough of them that what is written lies side by side.
+template <int DIGITS> constexpr int TILE = DIGITS > 256 ? 4096 : 2048;
 
 // A key's partition of `parts`. `inverse` is the greatest u64 over `parts`, of which the quotient is one too small at most.
 template <int HOW, typename K>
@@ -44,7 +45,7 @@ struct Tile {
     int input;
     long long first;
     int rows;
-    __device__ Tile(const u64* table, int inputs, long long tile)
+    __device__ Tile(const u64* table, int inputs, long long tile, int size)
     {
         int low = 0, high = inputs - 1;
         while (low < high) {
@@ -52,9 +53,9 @@ struct Tile {
             if ((long long)table[middle] <= tile) low = middle; else high = middle - 1;
         }
         input = low;
-        first = (tile - (long long)table[low]) * TILE;
+        first = (tile - (long long)table[low]) * size;
         const long long left = (long long)table[inputs + 1 + low] - first;
-        rows = left < TILE ? (int)left : TILE;
+        rows = left < size ? (int)left : size;
     }
 };
 
@@ -75,8 +76,9 @@ __global__ void __launch_bounds__(THREADS)
 count_parts(const u64* table, int inputs, int keys, long long parts, u64 inverse, const u64* bounds, int descending,
             unsigned* counts, long long tiles, u64* wrong)
 {
+    constexpr int ROUNDS = TILE<DIGITS> / THREADS;
     __shared__ unsigned found[DIGITS];
-    const Tile tile(table, inputs, blockIdx.x);
+    const Tile tile(table, inputs, blockIdx.x, TILE<DIGITS>);
     const K* mine = (const K*)Rows(table, inputs, keys, tile.input).address + tile.first;
     const int first = VISPARK_ALONE ? 0 : threadIdx.x, step = VISPARK_ALONE ? 1 : THREADS;
     if (VISPARK_ALONE && threadIdx.x) return;
@@ -154,9 +156,10 @@ __global__ void __launch_bounds__(THREADS, 4)
 move_rows(const u64* table, int inputs, int keys, long long parts, u64 inverse, const u64* bounds, int descending,
           const unsigned* counts, long long tiles, int fields, const u64* bases, u64* wrong)
 {
-    __shared__ unsigned short source[TILE], part[TILE], counted[WARPS][DIGITS], begins[DIGITS];
+    constexpr int ROWS = TILE<DIGITS>, ROUNDS = ROWS / THREADS;
+    __shared__ unsigned short source[ROWS], part[ROWS], counted[WARPS][DIGITS], begins[DIGITS];
     __shared__ u64 to[DIGITS];
-    const Tile tile(table, inputs, blockIdx.x);
+    const Tile tile(table, inputs, blockIdx.x, ROWS);
     const K* mine = (const K*)Rows(table, inputs, keys, tile.input).address + tile.first;
     if constexpr (VISPARK_ALONE) {
         if (threadIdx.x) return;
@@ -176,17 +179,17 @@ move_rows(const u64* table, int inputs, int keys, long long parts, u64 inverse, 
             part[place] = (unsigned short)digit;
         }
     } else {
-        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, own = warp * (TILE / WARPS) + lane;
+        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, own = warp * (ROWS / WARPS) + lane;
         for (int digit = lane; digit < DIGITS; digit += 32) counted[warp][digit] = 0;
         // Each warp has a run of the tile's rows, so that rows of one partition stay in their order; of each row its
         // partition, and the number of those before it in the run.
         VISPARK_UNROLL_SOME(4)
-        for (int row = own; row < own + TILE / WARPS; row += 32)
+        for (int row = own; row < own + ROWS / WARPS; row += 32)
             part[row] = (unsigned short)(row < tile.rows
                 ? part_of<HOW>(mine[row], (u64)parts, inverse, bounds, descending, wrong) : DIGITS);
         __syncwarp();
         VISPARK_UNROLL_SOME(2)
-        for (int row = own; row < own + TILE / WARPS; row += 32) {
+        for (int row = own; row < own + ROWS / WARPS; row += 32) {
             const unsigned digit = part[row];
             const unsigned alike = __match_any_sync(0xffffffffu, digit), before = alike & ((1u << lane) - 1);
             const unsigned behind = digit < DIGITS ? counted[warp][digit] : 0;

@@ -25,7 +25,6 @@ SOURCE = Source((Path(__file__).parent / "row_exchange.cu").read_text(), file="r
 MOST_PARTS = 1024
 
 _THREADS = 256
-_TILE = 4096
 _BY_HASH, _BY_RANGE = 0, 1
 
 
@@ -55,7 +54,8 @@ class RowExchange:
                  scratch: Scratch):
         self._blocks, self._keys, self._parts = blocks, keys, parts
         self._device, self._stream, self._scratch = device, stream, scratch
-        self._tiles = [-(-block[0].field.shape[0] // _TILE) for block in blocks]
+        self._digits, tile = (256, 2048) if parts <= 256 else (MOST_PARTS, 4096)
+        self._tiles = [-(-block[0].field.shape[0] // tile) for block in blocks]
         self.rows, self.wrong = np.zeros(parts, np.uint64), np.zeros(1, np.uint64)
         self._buffers: list[Buffer] = []
         self._given: list[Given] = []
@@ -124,8 +124,7 @@ class RowExchange:
 
     def _launch(self, source: Source, kernel: str, arguments: Sequence[Given]) -> None:
         keys = key_type(np.dtype(self._keys[0].field.dtype))
-        digits = 256 if self._parts <= 256 else MOST_PARTS
-        compiled = self._device.compile(source, f"{kernel}<{keys}, {self._how}, {digits}>")
+        compiled = self._device.compile(source, f"{kernel}<{keys}, {self._how}, {self._digits}>")
         self._device.launch(compiled, (sum(self._tiles),), (_THREADS,), arguments, stream=self._stream)
 
     def _take(self, nbytes: int) -> Buffer:

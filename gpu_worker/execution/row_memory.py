@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-
-import numpy as np
+from itertools import accumulate
 
 from gpu_worker.device.base import CountedPart, Device, Stream
 from gpu_worker.device.memory.partition import HeldArray
 from gpu_worker.execution.scratch import Scratch
 from gpu_worker.protocol.messages import Field
+from gpu_worker.protocol.payload import field_bytes
 
 #: The bytes to which the memory of new partitions is aligned.
 _ALIGNED = 256
@@ -25,11 +24,13 @@ def arrays_of_rows(described: Field, counts: Sequence[int], device: Device, stre
     OutOfMemory
         If the device has no room.
     """
-    held = [HeldArray(replace(described, shape=(rows, *described.shape[1:]))) for rows in counts]
-    places = np.cumsum([0, *[-(-each.nbytes // _ALIGNED) * _ALIGNED for each in held]]).tolist()
-    if held:
-        whole = scratch.allocate(places[-1], device, stream)
-        for array, place in zip(held, places[:-1], strict=True):
-            array.buffer = CountedPart(whole, place, array.nbytes)
-        whole.close()
+    if not counts:
+        return []
+    name, dtype, of_row = described.name, described.dtype, described.shape[1:]
+    row = field_bytes(Field(name, dtype, (1, *of_row)))
+    places = [0, *accumulate([-(-rows * row // _ALIGNED) * _ALIGNED for rows in counts])]
+    whole = scratch.allocate(places[-1], device, stream)
+    held = [HeldArray(Field(name, dtype, (rows, *of_row)), buffer=CountedPart(whole, place, rows * row))
+            for rows, place in zip(counts, places, strict=False)]
+    whole.close()
     return held

@@ -11,6 +11,7 @@ input; the further arguments say in a list of processes whose it is.
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -481,6 +482,7 @@ def main() -> None:
     service = Service(configuration, listener)
     signal.signal(signal.SIGTERM, lambda *_: service.stop())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.freeze()     # what is imported is not looked through with each full collection of later garbage
     clean = service.run()
     _log.info("device process ends%s", "" if clean else " with requests still running")
     logging.shutdown()

@@ -177,7 +177,7 @@ class KeepKeyedHandler(KeepingHandler[KeepKeyedStep]):
             return context.each(self, values, partial(self._placed, context, context.place_below))
         keep = KeepStep(self.step.slot, self.step.name, "device")
         for value in values:
-            context.results.pending.append((keep, value.kept_at("device", value.layout, value.count)))
+            context.results.pending.append((keep, context.kept(value, "device")))
         return values
 
     def _placed(self, context: RunContext, place: str, value: Partition) -> Partition:
