@@ -142,8 +142,11 @@ def test_files_of_a_grid_and_of_its_blocks(sc: SparkContext, tmp_path: Path):
     (tmp_path / "u.dat").write_text("text")
     with pytest.raises(PlanError, match=r"u\.dat is a file, and does not end in \.npy or \.zarr, \.h5,"):
         grid.scatter(sc, tmp_path / "u.dat")
-    np.save(tmp_path / "parts" / "block-0-0-0.npy", np.zeros((3, 3, 4)))
-    with pytest.raises(SPARK_JOB_FAILED, match=r"errors\.PlanError: .*block-0-0-0\.npy has shape \(3, 3, 4\)"):
+    for other in ((6, 7, 6), (5, 8, 6), (5, 7, 7)):
+        with pytest.raises(PlanError, match=r"/block-\d-\d-\d\.npy has shape .* from a grid of another shape"):
+            Grid(other, (2, 3, 2)).scatter(sc, tmp_path / "parts")
+    np.save(tmp_path / "parts" / "block-1-2-0.npy", np.zeros((3, 3, 4)))
+    with pytest.raises(SPARK_JOB_FAILED, match=r"errors\.PlanError: .*block-1-2-0\.npy has shape \(3, 3, 4\)"):
         grid.scatter(sc, tmp_path / "parts").collect()
     (tmp_path / "parts" / "block-0-0-0.npy").unlink()
     for reader in (grid, Grid((5, 7, 6), (2, 3, 2), fields={"u": "f8"})):
@@ -205,6 +208,10 @@ def test_files_of_fields(sc: SparkContext, tmp_path: Path):
     Grid.save(blocks, tmp_path / "parts")
     with pytest.raises(PlanError, match="field 'u' is there twice"):
         grid.scatter(sc, tmp_path / "parts")
+    for per_block in (False, True):
+        with pytest.raises(PlanError, match=r"d\.npy would be a directory, .* save the grid as .*/d$"):
+            Grid.save(blocks, tmp_path / "d.npy", per_block=per_block)
+    assert not (tmp_path / "d.npy").exists()
 
 
 def test_urls_go_through_fsspec(sc: SparkContext, tmp_path: Path):

@@ -271,5 +271,18 @@ def test_a_directory_of_blocks_is_that_of_a_grid_with_its_splits(tmp_path):
         npy.check_blocks(str(tmp_path), (2, 3), np.ndindex(2, 3))
 
 
+@pytest.mark.parametrize("splits", range(1, 8))
+def test_blocks_of_a_grid_of_another_length_are_known_by_two(splits: int, tmp_path):
+    for saved in range(splits, 4 * splits):
+        for key in Grid(saved, splits).blocks():
+            npy.write_block(npy.block_path(tmp_path, key.position), np.zeros(key.shape))
+        for extent in range(splits, 4 * splits):
+            if extent == saved:
+                npy.check_block_shapes(str(tmp_path), (extent,), (splits,))
+                continue
+            with pytest.raises(PlanError, match="It was saved from a grid of another shape"):
+                npy.check_block_shapes(str(tmp_path), (extent,), (splits,))
+
+
 def test_splits_and_halo_may_be_one_number_for_all_axes():
     assert Grid((6, 8), splits=2, halo=2) == Grid((6, 8), splits=(2, 2), halo=(2, 2))

@@ -163,6 +163,8 @@ def test_objects_have_names_in_buckets(scheme: str, monkeypatch: pytest.MonkeyPa
 def test_schemes_and_what_they_need_are_said(monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(PlanError, match=r"has the scheme 'foo', which is not known; known are file, s3, gs, az, hdfs"):
         located("foo://bucket/u.npy")
+    with pytest.raises(PlanError, match="the path is empty"):
+        located("")
     with pytest.raises(PlanError, match="names no bucket; such URLs are s3://bucket/name"):
         located("s3:///u.npy")
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)

@@ -125,6 +125,8 @@ def save(blocks: RDD[Any], path: Any, *, per_block: bool = False, compress: bool
     if (per_block and is_zarr) or (compress and not is_zarr):
         raise PlanError(f"{path} is {'a' if is_zarr else 'no'} Zarr file: blocks are always its chunks, and such files "
                         "alone can be compressed")
+    if per_block:
+        npy.check_named_as_directory(path)
     with _for_the_user(blocks):
         _save(blocks, path, per_block, compress, is_zarr)
 
@@ -144,6 +146,7 @@ def _save(blocks: RDD[Any], path: str, per_block: bool, compress: bool, is_zarr:
                             f"{path}.npy, or per_block=True for a directory of blocks")
         _save_field(blocks, description, path, None, first.dtype)
         return
+    npy.check_named_as_directory(path)
     for name, block in first.items():
         _save_field(blocks, description, f"{path}/{name}.npy", name, block.dtype)
 

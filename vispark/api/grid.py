@@ -301,9 +301,10 @@ class Grid:
         Raises
         ------
         PlanError
-            As for :meth:`gather`, if the file's name does not end in ``.npy`` or ``.zarr``, if a group or a directory
-            of blocks would take the place of something else, or if compressed blocks of a Zarr file are of several
-            lengths along an axis, since its chunks have one: the error names splits that fit.
+            As for :meth:`gather`, if the name of a file does not end in ``.npy`` or ``.zarr``, or that of a directory
+            ends in ``.npy``, if a group or a directory of blocks would take the place of something else, or if
+            compressed blocks of a Zarr file are of several lengths along an axis, since its chunks have one: the error
+            names splits that fit.
 
         Examples
         --------

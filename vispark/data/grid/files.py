@@ -192,6 +192,7 @@ def _blocks(path: str, files: FilesOf) -> StoredField:
     if files.sees(path):
         try:
             npy.check_blocks(path, files.splits, np.ndindex(*files.splits))
+            npy.check_block_shapes(path, files.shape, files.splits)
         except PlanError as error:
             if not located(path).is_file():
                 raise

@@ -44,6 +44,14 @@ def _block_name(position: tuple[int, ...]) -> str:
     return f"block-{'-'.join(map(str, position))}.npy"
 
 
+def check_named_as_directory(path: str) -> None:
+    """Raise PlanError where a path names a directory as scatter knows files."""
+    name = path.rstrip("/")
+    if name.lower().endswith(".npy"):
+        raise PlanError(f"{path} would be a directory, with a file for each field or block, and scatter takes names "
+                        f"that end in .npy for files; save the grid as {name[:-len('.npy')]}")
+
+
 def saved_field(directory: Any, field: str) -> str:
     """Return the path of a field in a directory that a grid was saved in: a file, or a directory of its blocks.
 
@@ -125,6 +133,25 @@ def check_blocks(directory: str, splits: tuple[int, ...], wanted: Iterable[tuple
     if missing is not None:
         raise PlanError(f"there is no file {block_path(directory, missing)}; a grid is scattered from one .npy file of "
                         "its shape, or from a directory with a file for each field or block, as Grid.save writes them")
+
+
+def check_block_shapes(directory: str, shape: tuple[int, ...], splits: tuple[int, ...]) -> None:
+    """Check that a directory's blocks are those of a grid of this shape, by two of them.
+
+    Longer blocks come first along an axis. The last of these and the first of the others, or the outermost two where
+    all have one length, are as long as the grid's only where the axis is.
+
+    Raises
+    ------
+    PlanError
+        If they were saved from a grid of another shape.
+    """
+    cuts = [(*divmod(extent, parts), parts) for extent, parts in zip(shape, splits, strict=True)]
+    places = ([(max(longer - 1, 0), size + (longer > 0)) for size, longer, _ in cuts],
+              [(longer or parts - 1, size) for size, longer, parts in cuts])
+    for place in places:
+        path = block_path(directory, tuple(position for position, _ in place))
+        _check_block_shape(NpyFile.at(located(path)), tuple(length for _, length in place))
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -308,10 +335,14 @@ def read_block(path: str, shape: tuple[int, ...], locations: Locations) -> np.nd
     place = locations(path)
     file, array = (NpyFile.whole(place, _HEADERS + _CELL * math.prod(shape)) if is_url(path) else
                    (NpyFile.at(place), None))
-    if file.shape != shape:
-        raise PlanError(f"{path} has shape {file.shape}, and its block {shape}. It was saved from a grid of another "
-                        "shape or with other splits")
+    _check_block_shape(file, shape)
     return file.part(place, tuple(slice(0, extent) for extent in shape)) if array is None else array
+
+
+def _check_block_shape(file: NpyFile, shape: tuple[int, ...]) -> None:
+    if file.shape != shape:
+        raise PlanError(f"{file.path} has shape {file.shape}, and its block {shape}. It was saved from a grid of "
+                        "another shape or with other splits")
 
 
 def read_part(file: NpyFile | str, shape: tuple[int, ...], slices: tuple[slice, ...],

@@ -35,9 +35,11 @@ class Locations:
         Raises
         ------
         PlanError
-            If it is a URL of a scheme that is not known, or that needs a package that is not installed.
+            If it is empty, or a URL of a scheme that is not known, or that needs a package that is not installed.
         """
         path = os.fspath(path)
+        if not path:
+            raise PlanError("the path is empty; it names a file or a directory")
         if not is_url(path):
             name = unquote(urlsplit(path).path) if path.startswith("file://") else path
             return Location(path, self._store("", LocalFiles), name)
