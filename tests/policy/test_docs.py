@@ -15,6 +15,7 @@ from pyspark import RDD
 import vispark
 from docs import generate
 from gpu_worker.cli import main as gpu_worker
+from gpu_worker.protocol.version import __version__
 from vispark.migrate.cli import main as vispark_command
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,6 +50,14 @@ def test_files_and_tests_are_there(page: Path):
     missing = [f"{path}::{name}" if name else path for path, name in _PATH.findall(page.read_text(encoding="utf-8"))
                if not (ROOT / path).exists() or (name and name not in _defined(ROOT / path))]
     assert not missing, missing
+
+
+@pages
+def test_wheels_and_images_are_of_this_version(page: Path):
+    text = page.read_text(encoding="utf-8")
+    middle = __version__.rpartition(".")[0]
+    assert set(re.findall(r"vispark-([\d.]+)-py3-none-any\.whl", text)) <= {__version__}
+    assert set(re.findall(r"/vispark:([\d.]+)", text)) <= {middle}
 
 
 #: Groups of commands, and a line of a page, or code in it, that calls one.

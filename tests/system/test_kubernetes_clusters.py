@@ -200,10 +200,16 @@ def test_an_api_that_refuses_half_answers_or_is_not_there(folder: Path, kubernet
     assert refused.exit_code == 3 and "refuses" in refused.stderr and not list(records.glob("*.json"))
     kubernetes.answers = [b'{"kind": "Names']
     half = _create(folder, kubernetes.address)
+    assert half.exit_code == 3 and "no JSON" in half.stderr and not list(records.glob("*.json"))
+    kubernetes.answers = [404, b'{"kind": "Names']
+    half = _create(folder, kubernetes.address)
     assert half.exit_code == 4 and "no JSON" in half.stderr and list(records.glob("*.json"))
     kubernetes.answers = [None]
     cut = _here(folder, "cluster", "show", "pods")
     assert cut.exit_code == 4 and "does not answer" in cut.stderr
+    kubernetes.answers = [None, None]
+    kept = _here(folder, "cluster", "delete", "pods")
+    assert kept.exit_code == 4 and f"remove {records}/pods.json" in kept.stderr and list(records.glob("*.json"))
     assert _here(folder, "cluster", "delete", "pods").exit_code == 0
     gone = _create(folder, "http://127.0.0.1:9")
-    assert gone.exit_code == 4 and "does not answer" in gone.stderr
+    assert gone.exit_code == 3 and "does not answer" in gone.stderr and not list(records.glob("*.json"))

@@ -124,7 +124,7 @@ _SILENT = ClusterError("no answer in 20 s")
     ({("POST", "serviceaccounts"): _REFUSED, ("DELETE", _NAMESPACE): _SILENT}, UNKNOWN, True, True),
     ({("POST", "resourcequotas"): _SILENT}, UNKNOWN, True, True),
     ({("POST", "namespaces"): _REFUSED}, NO, False, False),
-    ({("GET", _NAMESPACE): {}}, UNKNOWN, False, True),
+    ({("GET", _NAMESPACE): {}}, NO, False, False),
 ])
 def test_what_an_api_may_have_created_stays_recorded(api: _StubApi, instead: dict, status: int, is_there: bool,
                                                      is_recorded: bool):

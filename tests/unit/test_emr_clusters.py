@@ -327,7 +327,8 @@ def test_a_platform_that_does_not_answer_is_not_known(monkeypatch: pytest.Monkey
     assert [each.state for each in RecordStore().all()] == ["recorded"]
     (found,) = json.loads(_vispark("cluster", "list", "--json").output)["clusters"]
     assert found["state"] == "not known" and "does not answer" in found["details"]["error"]
-    assert _vispark("cluster", "delete", "night").exit_code == UNKNOWN
+    kept = _vispark("cluster", "delete", "night")
+    assert kept.exit_code == UNKNOWN and f"remove {RecordStore().path('night')}" in kept.output
 
 
 def test_a_cluster_with_the_name_of_ours_is_left_as_it_is():

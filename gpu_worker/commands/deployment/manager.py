@@ -196,7 +196,14 @@ class Clusters:
         # What is not known of a cluster does not keep it from being deleted.
         status = platform.status(record) if dry_run else self._status(record)
         if not dry_run:
-            if platform.delete(record):
+            try:
+                is_gone = platform.delete(record)
+            except ClusterRefused:
+                raise
+            except ClusterError as error:
+                stays = f"; the record stays: where the platform is gone for ever, remove {self._records.path(name)}"
+                raise ClusterError(error.message + stays * bool(self._known(name))) from error
+            if is_gone:
                 self._records.remove(record)
             elif self._known(name):
                 self._records.set_state(record, "stopping")

@@ -85,7 +85,7 @@ class RecordStore:
         ClusterError
             If there is a record of that name with other parameters, or of a cluster that was requested already.
         """
-        path = self._path(name)
+        path = self.path(name)
         record = Record(name, identity or secrets.token_hex(16), region, parameters, "recorded",
                         datetime.now(UTC).isoformat(timespec="seconds"), platform, details or {})
         if self._write(path, record, is_new=True):
@@ -107,7 +107,7 @@ class RecordStore:
         ClusterError
             If there is none of that name, or it cannot be read.
         """
-        path = self._path(name)
+        path = self.path(name)
         try:
             return Record(**json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
@@ -125,14 +125,15 @@ class RecordStore:
     def set_state(self, record: Record, state: str, details: dict[str, str] | None = None) -> Record:
         """Write a record's state, and details that its platform has learnt, and return the record."""
         changed = replace(record, state=state, details=record.details | (details or {}))
-        self._write(self._path(record.name), changed, is_new=False)
+        self._write(self.path(record.name), changed, is_new=False)
         return changed
 
     def remove(self, record: Record) -> None:
         """Forget a cluster."""
-        self._path(record.name).unlink(missing_ok=True)
+        self.path(record.name).unlink(missing_ok=True)
 
-    def _path(self, name: str) -> Path:
+    def path(self, name: str) -> Path:
+        """Return the file of a record."""
         return self._directory / f"{checked_name(name)}.json"
 
     def _write(self, path: Path, record: Record, *, is_new: bool) -> bool:

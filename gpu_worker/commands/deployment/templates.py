@@ -58,7 +58,7 @@ def values(program: str = "", image: str = "") -> dict[str, str]:
         raise OptionError(f"the path of gpu-worker is {program!r}; units take an absolute path without blanks, "
                           "quotation marks and per cent signs, as /opt/vispark/bin/gpu-worker")
     if not re.fullmatch(r"[\w.:/@-]*", image):
-        raise OptionError(f"{image!r} is no name of an image; one is registry.example.com/vispark:0.12")
+        raise OptionError(f"{image!r} is no name of an image; one is registry.example.com/vispark:0.13")
     return {"PROGRAM": program, "IMAGE": image or "vispark:latest"}
 
 

@@ -51,7 +51,15 @@ class KubernetesPlatform(executors.ExecutorFiles):
         return {"objects": objects(record), "conf": _settings(record)}
 
     def create(self, record: Record) -> dict[str, str]:
-        """Create the objects that are not there yet."""
+        """Create the objects that are not there yet.
+
+        Raises
+        ------
+        ClusterRefused
+            If nothing is created: the API refuses, or does not say whether the namespace is there.
+        ClusterError
+            If it is not known what is created.
+        """
         templates.write("kubernetes", Path(record.details["place"]), templates.values(image=record.parameters["image"]),
                         replace=True)
         with _api(record) as api:
@@ -180,9 +188,12 @@ def _own_namespace(api: KubernetesApi, record: Record) -> bool:
     Raises
     ------
     ClusterRefused
-        If others created it.
+        If others created it, or the API does not say: nothing has been created by then.
     """
-    found = _found(api, record)
+    try:
+        found = _found(api, record)
+    except ClusterError as error:
+        raise ClusterRefused(f"{error.message}; nothing was created") from error
     if found is not None and not _is_own(found, record):
         raise ClusterRefused(f"there is a namespace {_namespace(record)} already, which this command did not create; "
                              "choose another name")
