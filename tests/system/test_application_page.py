@@ -94,6 +94,9 @@ def test_it_ends_with_its_context_and_shows_workers_that_are_down(local: Topolog
         assert "?token=" in bundle["text/plain"] and bundle["text/plain"].split()[-1] in bundle["text/html"]
     page.shows("#state", "does not answer")
     page.close()
+    assert repr(shown) == "vispark dashboard: ended" and "token" not in str(shown._repr_mimebundle_())
+    with pytest.raises(PlanError, match=r"this dashboard has ended; vispark\.dashboard\(\) serves another"):
+        shown.link()
 
 
 def test_sparks_pages_lead_to_it(local: Topology):

@@ -51,7 +51,14 @@ class ApplicationDashboard:
 
     def link(self) -> str:
         """Return a new link, which opens once: at the server's own address, or as ``spark.vispark.dashboardLink`` says.
+
+        Raises
+        ------
+        PlanError
+            If the server has ended.
         """
+        if self._is_ending():
+            raise PlanError("this dashboard has ended; vispark.dashboard() serves another")
         return f"{self._root}?token={self._access.new_token()}"
 
     @property
@@ -77,9 +84,11 @@ class ApplicationDashboard:
         self._thread.join()
 
     def __repr__(self) -> str:
-        return f"vispark dashboard: {self.link()}"
+        return f"vispark dashboard: {'ended' if self._is_ending() else self.link()}"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        if self._is_ending():
+            return {"text/plain": repr(self)}
         link = self.link()
         return {"text/plain": f"vispark dashboard: {link}",
                 "text/html": f'<a href="{escape(link)}" target="_blank">vispark dashboard: {escape(link)}</a>'}
