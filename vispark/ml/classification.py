@@ -144,7 +144,7 @@ class LogisticRegression(LabelledFit, classification.LogisticRegression):
             return None
         if self.getElasticNetParam() and self.getRegParam():
             raise Unsuited("bounds go with L2 regularization alone")
-        found = []
+        bounds = []
         for of_coefficients, of_intercepts, default in ((_BOUNDS[0], _BOUNDS[2], -np.inf),
                                                         (_BOUNDS[1], _BOUNDS[3], np.inf)):
             table, row = np.full((sets, len(deviation)), default), np.full(sets, default)
@@ -158,10 +158,10 @@ class LogisticRegression(LabelledFit, classification.LogisticRegression):
             if self.isSet(of_intercepts) and not self.getFitIntercept():
                 raise Unsuited("there are bounds of intercepts, and no intercepts")
             scaled = np.multiply(table, deviation, out=np.zeros_like(table), where=deviation > 0)
-            found.append(np.append(scaled, row if self.getFitIntercept() else []))
-        if (found[0] > found[1]).any():
+            bounds.append(np.append(scaled, row if self.getFitIntercept() else []))
+        if (bounds[0] > bounds[1]).any():
             raise Unsuited("a lower bound is above the upper one")
-        return found[0], found[1]
+        return bounds[0], bounds[1]
 
     def _classes(self, declared: Mapping[str, Any], statistics: ClassStatistics) -> int:
         """Return the number of classes, which are those of the labels."""
@@ -246,9 +246,9 @@ class FMClassifier(DeviceFit, classification.FMClassifier):
 
 def _summary(kind: str, frame: Any, columns: Sequence[str], history: Any, java: JavaObjects, model: Any) -> Any:
     """Return the Java summary of a classifier's training to a Java DataFrame."""
-    found = model.findSummaryModel()
+    summarized = model.findSummaryModel()
     return getattr(java.ml.classification, kind)(
-        found._1().transform(frame), found._2(), found._3(), *columns, java.doubles(history))
+        summarized._1().transform(frame), summarized._2(), summarized._3(), *columns, java.doubles(history))
 
 
 def _present(declared: Mapping[str, Any], statistics: ClassStatistics) -> int:

@@ -117,9 +117,9 @@ class KMeans(DeviceFit, clustering.KMeans):
         vectors = [java.mllib.linalg.Vectors.fromML(java.vector(center)) for center in centers]
         inner = java.mllib.clustering.KMeansModel(java.array(java.mllib.linalg.Vector, vectors),
                                                   self.getDistanceMeasure(), cost, iterations)
-        frame, given = dataset._jdf, (self.getPredictionCol(), self.getFeaturesCol(), self.getK(), iterations, cost)
+        frame, values = dataset._jdf, (self.getPredictionCol(), self.getFeaturesCol(), self.getK(), iterations, cost)
         return java.ml.clustering.KMeansModel(self.uid, inner), lambda java, model: java.ml.clustering.KMeansSummary(
-            model.transform(frame), *given)
+            model.transform(frame), *values)
 
 
 class BisectingKMeans(DeviceFit, clustering.BisectingKMeans):
@@ -154,9 +154,9 @@ class BisectingKMeans(DeviceFit, clustering.BisectingKMeans):
         inner = java.mllib.clustering.BisectingKMeansModel(
             java.cluster_tree(tree.clusters, by_cosine=by_cosine), self.getDistanceMeasure(), cost)
         frame = dataset._jdf
-        given = self.getPredictionCol(), self.getFeaturesCol(), self.getK(), self.getMaxIter(), cost
+        values = self.getPredictionCol(), self.getFeaturesCol(), self.getK(), self.getMaxIter(), cost
         return java.ml.clustering.BisectingKMeansModel(self.uid, inner), lambda java, model: \
-            java.ml.clustering.BisectingKMeansSummary(model.transform(frame), *given)
+            java.ml.clustering.BisectingKMeansSummary(model.transform(frame), *values)
 
 
 class GaussianMixture(DeviceFit, clustering.GaussianMixture):
@@ -222,9 +222,9 @@ class GaussianMixture(DeviceFit, clustering.GaussianMixture):
         model = java.ml.clustering.GaussianMixtureModel(
             self.uid, java.doubles(mixture.shares), java.array(kind, densities))
         frame = dataset._jdf
-        given = (self.getPredictionCol(), self.getProbabilityCol(), self.getFeaturesCol(), self.getK(), likelihood,
+        values = (self.getPredictionCol(), self.getProbabilityCol(), self.getFeaturesCol(), self.getK(), likelihood,
                  iterations)
-        return model, lambda java, model: java.ml.clustering.GaussianMixtureSummary(model.transform(frame), *given)
+        return model, lambda java, model: java.ml.clustering.GaussianMixtureSummary(model.transform(frame), *values)
 
 
 def _checked_sums(points: VRDD, *, by_cosine: bool = False) -> tuple[float, np.ndarray]:

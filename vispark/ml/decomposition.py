@@ -45,8 +45,8 @@ class NMFParams(HasInputCol, HasOutputCol, HasMaxIter, HasTol, HasSeed):
 
     def getK(self) -> int:
         """Return the number of components."""
-        found: int = self.getOrDefault(self.k)
-        return found
+        components: int = self.getOrDefault(self.k)
+        return components
 
 
 class NMF(Estimator[Any], NMFParams, DefaultParamsReadable[Any], DefaultParamsWritable):
@@ -139,8 +139,8 @@ class NMFModel(Model, NMFParams, DefaultParamsReadable[Any], MLWritable):
             return _weights(x, components, gram)
 
         name = self.getOutputCol()
-        found = with_column(dataset, name, udf("array<double>")(weights), self.getInputCol())
-        return found.withColumn(name, vectors_of(found, name))
+        weighted = with_column(dataset, name, udf("array<double>")(weights), self.getInputCol())
+        return weighted.withColumn(name, vectors_of(weighted, name))
 
     def write(self) -> Any:
         """Return a writer of the model."""

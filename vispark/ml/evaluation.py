@@ -184,12 +184,12 @@ def in_workers(evaluator: Any) -> DeviceEvaluator:
     if isinstance(evaluator, DeviceEvaluator):
         return evaluator
     kind, name = type(evaluator), type(evaluator).__name__
-    ours = globals().get(name)
-    if kind is not getattr(evaluation, name, None) or not isinstance(ours, type):
+    counterpart = globals().get(name)
+    if kind is not getattr(evaluation, name, None) or not isinstance(counterpart, type):
         raise Unsuited(BY_SPARK.get(name, "it is none of pyspark.ml's"))
-    made: Any = ours()
-    found: DeviceEvaluator = evaluator._copyValues(made._resetUid(evaluator.uid))
-    return found
+    evaluating: Any = counterpart()
+    copied: DeviceEvaluator = evaluator._copyValues(evaluating._resetUid(evaluator.uid))
+    return copied
 
 
 def report_metric_by_spark(evaluator: Any, dataset: DataFrame, reason: str) -> None:

@@ -91,8 +91,8 @@ def _mean_loss(points: VRDD, x: np.ndarray, shape: tuple[int, int], is_fitted: n
     """Return the mean loss of the rows and its gradient, or None where there are no rows."""
     size = shape[0] * shape[1]
     factors = x[:size].reshape(shape)
-    found = totals(points, _derivatives, float(x[-1]), x[size:-1], factors, (factors ** 2).sum(axis=1), is_classifier)
-    rows, loss, slope, linear, squares, products = found
+    sums = totals(points, _derivatives, float(x[-1]), x[size:-1], factors, (factors ** 2).sum(axis=1), is_classifier)
+    rows, loss, slope, linear, squares, products = sums
     if not rows:
         return None
     by_factor = np.asarray(products).reshape(shape) - factors * np.asarray(squares)[:, None]

@@ -257,16 +257,16 @@ class Word2Vec(DeviceFit, feature.Word2Vec):
     def _trained(self, dataset: DataFrame, java: JavaObjects) -> tuple[list[str], np.ndarray]:
         """Return the words, those that occur most first, and a row for each."""
         lists: Any = arrow_batches(dataset.select(sql.col(f"`{self.getInputCol()}`").cast("array<string>")))
-        found = vocabulary(lists, self.getMinCount(), self.getVectorSize())
+        counts = vocabulary(lists, self.getMinCount(), self.getVectorSize())
         models, seed, hashed = self.getNumPartitions(), self.getSeed(), java.hashed_seed
         parts = lists.coalesce(min(models, lists.getNumPartitions()))
-        each = -(-models // parts.getNumPartitions())
-        task = Sentences(tuple(found), self.getMaxSentenceLength(), each)
+        width = -(-models // parts.getNumPartitions())
+        task = Sentences(tuple(counts), self.getMaxSentenceLength(), width)
         blocks = parts.mapPartitionsWithIndex(task).cache("GPU")
-        fit = SkipGram(list(found.values()), self.getVectorSize(), self.getWindowSize(), self.getStepSize(),
-                                 each * parts.getNumPartitions())
+        fit = SkipGram(list(counts.values()), self.getVectorSize(), self.getWindowSize(), self.getStepSize(),
+                       width * parts.getNumPartitions())
         try:
-            return list(found), fit.vectors(
+            return list(counts), fit.vectors(
                 blocks, self.getMaxIter(), hashed(seed),
                 lambda done, block: hashed(seed ^ ((block + 1) << 16) ^ ((-done - 1) << 8)))
         finally:

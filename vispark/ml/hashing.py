@@ -57,5 +57,5 @@ def permutation_hashes(key: np.ndarray, factors: np.ndarray, offsets: np.ndarray
     array([13])
     """
     indices = np.flatnonzero(key) + 1
-    found: np.ndarray = ((indices * factors[:, None] + offsets[:, None]) % PRIME).min(axis=1)
-    return found
+    hashes: np.ndarray = ((indices * factors[:, None] + offsets[:, None]) % PRIME).min(axis=1)
+    return hashes

@@ -51,10 +51,10 @@ class JavaObjects:
 
     def array(self, kind: Any, values: list[Any]) -> Any:
         """Return an array of objects of a class."""
-        found = self._context._gateway.new_array(kind, len(values))
+        array = self._context._gateway.new_array(kind, len(values))
         for index, value in enumerate(values):
-            found[index] = value
-        return found
+            array[index] = value
+        return array
 
     def some(self, value: Any) -> Any:
         """Return an option that holds a value."""
@@ -131,13 +131,13 @@ class JavaObjects:
         history : array
             The objective after each iteration.
         """
-        found = model.findSummaryModelAndPredictionCol()
+        summarized = model.findSummaryModelAndPredictionCol()
         labels, features, weights = columns
-        predictions = found._1().transform(dataset)
+        predictions = summarized._1().transform(dataset)
         last = [self.doubles(inverse), self.doubles(history)]
         kind = self.ml.regression.LinearRegressionTrainingSummary
         if self._context.version.startswith("3."):
-            return kind(predictions, found._2(), labels, features, model, *last)
+            return kind(predictions, summarized._2(), labels, features, model, *last)
         coefficients = [*model.coefficients().toArray(), *([model.intercept()] if fit_intercept else [])]
-        return kind(predictions, found._2(), labels, features, weights, size, fit_intercept, *last,
+        return kind(predictions, summarized._2(), labels, features, weights, size, fit_intercept, *last,
                     self.doubles(coefficients))

@@ -55,8 +55,8 @@ class JavaRandom:
     def normal(self) -> float:
         """Return a standard normal number, by Marsaglia's polar method."""
         if self._next is not None:
-            found, self._next = self._next, None
-            return found
+            number, self._next = self._next, None
+            return number
         while True:
             u, v = 2 * self.uniform() - 1, 2 * self.uniform() - 1
             s = u * u + v * v

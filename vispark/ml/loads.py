@@ -56,8 +56,8 @@ class Part:
 
     def weighed(self, points: VRDD) -> VRDD:
         """Return records of the whole, with weights of -0.0 for those that are not of the part."""
-        found: VRDD = points.vmap(_weigh, float(self.fold), self.is_fold)
-        return found
+        weighted: VRDD = points.vmap(_weigh, float(self.fold), self.is_fold)
+        return weighted
 
     @property
     def weighs_by(self) -> str | None:
@@ -67,8 +67,8 @@ class Part:
     def weighed_by(self, points: VRDD, name: str) -> VRDD:
         """Return such records with other weights than those that they were loaded with: of evaluations, or 1."""
         function: Any = _weigh_by if name == self.weighs_by else _weigh_alone
-        found: VRDD = points.vmap(function, float(self.fold), self.is_fold)
-        return found
+        weighted: VRDD = points.vmap(function, float(self.fold), self.is_fold)
+        return weighted
 
 
 _parts: weakref.WeakKeyDictionary[DataFrame, Part] = weakref.WeakKeyDictionary()
@@ -119,17 +119,17 @@ class View:
 
         A field ``p`` is a prediction of the features ``x``.
         """
-        given = dict(fields)
-        prediction = self.columns.get(given.pop("p")[0]) if "p" in given else None
+        fields_left = dict(fields)
+        prediction = self.columns.get(fields_left.pop("p")[0]) if "p" in fields_left else None
         if prediction is None and "p" in fields:
             return None
-        vectors = self.columns.get(given["x"][0], Vectors(given["x"])) if "x" in given else prediction
+        vectors = self.columns.get(fields_left["x"][0], Vectors(fields_left["x"])) if "x" in fields_left else prediction
         if vectors is not None:
-            given["x"] = vectors.origin
-        weight = given.pop("w")[0] if "w" in given else None
+            fields_left["x"] = vectors.origin
+        weight = fields_left.pop("w")[0] if "w" in fields_left else None
         part = _parts.get(self.source) if can_mask else None
         known = None, one()[0], self.wide["w"][0] if "w" in self.wide else None, part and part.weighs_by
-        if weight not in known or fits_into(given, self.wide) is None:
+        if weight not in known or fits_into(fields_left, self.wide) is None:
             return None
         points = load(self.source, self.wide, can_mask=can_mask, can_round=True)
         if weight is not None and weight != self.wide["w"][0]:
@@ -176,14 +176,14 @@ def fits_into(fields: Fields, wide: Fields) -> Fields | None:
 
     Weights of 1 need no field, as each fit has its own.
     """
-    found = dict(wide)
-    for field, given in fields.items():
-        before = found.setdefault(field, given)
-        if before[0] != given[0]:
-            if field != "w" or one()[0] not in (before[0], given[0]):
+    merged = dict(wide)
+    for field, columns in fields.items():
+        before = merged.setdefault(field, columns)
+        if before[0] != columns[0]:
+            if field != "w" or one()[0] not in (before[0], columns[0]):
                 return None
-            found[field] = before if given[0] == one()[0] else given
-    return found
+            merged[field] = before if columns[0] == one()[0] else columns
+    return merged
 
 
 def share_view(df: DataFrame, view: View) -> None:
@@ -293,15 +293,15 @@ def unload(df: DataFrame | None = None) -> None:
 
 
 def _loaded(df: DataFrame, fields: Fields, dtype: str) -> VRDD:
-    given = {field: column if isinstance(column, tuple) else (column,) for field, (_, column) in fields.items()}
-    chosen = df.select(*[column.alias(f"{field}{place}") for field, columns in given.items()
+    columns_of = {field: column if isinstance(column, tuple) else (column,) for field, (_, column) in fields.items()}
+    chosen = df.select(*[column.alias(f"{field}{place}") for field, columns in columns_of.items()
                          for place, column in enumerate(columns)])
-    held = _held(chosen, len(given["x"]), dtype) if "x" in given else None
+    held = _held(chosen, len(columns_of["x"]), dtype) if "x" in columns_of else None
     rows: Any = from_dataframe(chosen, {
         field: [f"{field}{place}" for place in range(len(columns))] if isinstance(fields[field][1], tuple)
-        else f"{field}0" for field, columns in given.items()}, {"x": held} if held else None)
-    found: VRDD = rows.persist("GPU_AND_HOST")
-    return found.vmap(widen) if held == "float32" else found
+        else f"{field}0" for field, columns in columns_of.items()}, {"x": held} if held else None)
+    points: VRDD = rows.persist("GPU_AND_HOST")
+    return points.vmap(widen) if held == "float32" else points
 
 
 def _held(chosen: DataFrame, count: int, dtype: str) -> str | None:
@@ -327,11 +327,11 @@ def _same(df: DataFrame, key: Any) -> VRDD | None:
 def _files(df: DataFrame) -> list[str]:
     """Return the listings of a plan's files, with their sizes and times; plans alone say no more than their paths."""
     leaves = df._jdf.queryExecution().optimizedPlan().collectLeaves().iterator()
-    found = []
+    files = []
     while leaves.hasNext():
         leaf = leaves.next()
         if leaf.getClass().getSimpleName() == "LogicalRelation" \
                 and leaf.relation().getClass().getSimpleName() == "HadoopFsRelation":
             location = leaf.relation().location()
-            found.append(location.allFiles().toString() if hasattr(location, "allFiles") else str(id(df)))
-    return found
+            files.append(location.allFiles().toString() if hasattr(location, "allFiles") else str(id(df)))
+    return files

@@ -68,9 +68,9 @@ def curve_of(points: VRDD, bins: int) -> Curve:
         is_vector = np.ndim(points.first()["x"]) > 0
     except ValueError as error:
         raise Unsuited("there are no rows") from error
-    found = points.vmap(_second_scored if is_vector else _scored).toNumpy()
+    scored = points.vmap(_second_scored if is_vector else _scored).toNumpy()
     # Weights of -0.0 are those of rows of other parts; rows of weight 0 are thresholds too.
-    rows = found[(found[:, 2] != 0) | ~np.signbit(found[:, 2])]
+    rows = scored[(scored[:, 2] != 0) | ~np.signbit(scored[:, 2])]
     _checked(rows.sum(axis=0), negative=bool((rows[:, 2] < 0).any()))
     rows = rows[np.argsort(-rows[:, 0], kind="stable")]
     last = np.append(np.flatnonzero(np.diff(rows[:, 0])), len(rows) - 1)
@@ -339,8 +339,8 @@ def silhouette_of(points: VRDD, *, by_cosine: bool) -> float:
     places[[key for key, _ in shares]] = np.arange(len(shares))
     weights, squares = (np.array([share[place] for _, share in shares]) for place in (0, 1))
     sums = np.array([np.asarray(share[2]) for _, share in shares])
-    found, = totals(points, _silhouette, places, weights, squares / weights, sums / weights[:, None], by_cosine)
-    return float(found / weight)
+    distance, = totals(points, _silhouette, places, weights, squares / weights, sums / weights[:, None], by_cosine)
+    return float(distance / weight)
 
 
 def _clusters(p: Any, w: Any) -> Any:

@@ -24,12 +24,12 @@ def totals(points: VRDD, function: Any, *arguments: Any) -> tuple[Any, ...]:
         If there are no rows, on which MLlib has its own say.
     """
     try:
-        found: tuple[Any, ...] = points.vmap(function, *arguments).reduce(_add)
+        sums: tuple[Any, ...] = points.vmap(function, *arguments).reduce(_add)
     except ValueError as error:
         if "empty" not in str(error):
             raise
         raise Unsuited("there are no rows") from error
-    return found
+    return sums
 
 
 def _add(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -94,8 +94,8 @@ def _moments(points: VRDD, sums: Any, products: Any) -> Moments:
         raise Unsuited("the vectors are of several lengths")
     check(np.append(total, [weight, squares]), negative)
     mean = total / weight
-    found, = totals(points, products, mean)
-    covariance = np.asarray(found) / weight
+    product, = totals(points, products, mean)
+    covariance = np.asarray(product) / weight
     check_squares(np.diag(covariance))
     constant = is_constant(np.diag(covariance), mean)
     covariance[constant], covariance[:, constant] = 0, 0

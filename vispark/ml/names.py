@@ -29,6 +29,6 @@ def of_pyspark(module: ModuleType, name: str) -> Any:
         If it has no such name.
     """
     if name.startswith("_") or name not in vars(module):
-        ours = module.__name__.replace("pyspark", "vispark", 1)
-        raise AttributeError(f"module {ours!r} has no attribute {name!r}", name=name)
+        module_here = module.__name__.replace("pyspark", "vispark", 1)
+        raise AttributeError(f"module {module_here!r} has no attribute {name!r}", name=name)
     return vars(module)[name]

@@ -50,14 +50,14 @@ def nearest_vectors(rows: VRDD, function: Callable[..., Any], arguments: tuple[A
     """
     distances = rows.vmap(function, *arguments).persist("GPU_AND_HOST")
     try:
-        found = [row for row in distances.takeOrdered(k, key=_first) if np.isfinite(row[0])]
+        nearest = [row for row in distances.takeOrdered(k, key=_first) if np.isfinite(row[0])]
     finally:
         distances.unpersist()
-    if not found:
+    if not nearest:
         return np.zeros(0), np.zeros((0, 0))
-    numbers = np.array([row[1] for row in found])
+    numbers = np.array([row[1] for row in nearest])
     vectors, = totals(rows, with_numbers or _with_numbers, numbers)
-    return np.array([row[0] for row in found]), np.asarray(vectors).reshape(len(found), -1)
+    return np.array([row[0] for row in nearest]), np.asarray(vectors).reshape(len(nearest), -1)
 
 
 def rows_with(dataset: DataFrame, column: str, vectors: np.ndarray, distances: np.ndarray, name: str,
@@ -83,8 +83,8 @@ class NearestNeighborsParams(HasInputCol):
 
     def getK(self) -> int:
         """Return the number of neighbours."""
-        found: int = self.getOrDefault(self.k)
-        return found
+        neighbors: int = self.getOrDefault(self.k)
+        return neighbors
 
 
 class NearestNeighbors(Estimator[Any], NearestNeighborsParams, DefaultParamsReadable[Any], DefaultParamsWritable):
@@ -178,8 +178,8 @@ class NearestNeighborsModel(Model, NearestNeighborsParams):
             raise RecordError(f"a query has {wrong[0].size} numbers, and the rows {width / count:g}")
         if not np.isfinite(least):
             raise RecordError("rows with NaN or infinite numbers have no distance: filter them out")
-        found = [nearest_vectors(rows, _euclidean, (key,), self.getK()) for key in keys]
-        return np.array([distances for distances, _ in found]), np.array([vectors for _, vectors in found])
+        nearest = [nearest_vectors(rows, _euclidean, (key,), self.getK()) for key in keys]
+        return np.array([distances for distances, _ in nearest]), np.array([vectors for _, vectors in nearest])
 
     def _transform(self, dataset: DataFrame) -> DataFrame:
         raise NotImplementedError("a model of nearest neighbours has nearest() and search(), and no transform()")

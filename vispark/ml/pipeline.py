@@ -82,14 +82,14 @@ class _PipelineReader(pipeline.PipelineReader):
 
     def load(self, path: str) -> Pipeline:
         read = super().load(path)
-        found: Pipeline = ours(read)
-        return found
+        pipeline: Pipeline = ours(read)
+        return pipeline
 
 
 def _same(df: DataFrame) -> DataFrame:
     """Return another object of a DataFrame, so that what it is a view of ends with it."""
-    found: DataFrame = cast(Any, type(df))(df._jdf, df.sparkSession)
-    return found
+    frame: DataFrame = cast(Any, type(df))(df._jdf, df.sparkSession)
+    return frame
 
 
 def ours(stage: Any) -> Any:
@@ -150,10 +150,10 @@ def predictions(source: DataFrame, estimator: Any, model: Any) -> View:
     models = model.stages if isinstance(model, pipeline.PipelineModel) else [model]
     last = max(place for place, stage in enumerate(stages) if isinstance(stage, Estimator))
     view = _first_view(source, stages[:last + 1])
-    for each in models:
-        behind = _view_after(view, each)
+    for fitted in models:
+        behind = _view_after(view, fitted)
         if behind is None:
-            raise Unsuited(f"what {type(each).__name__} makes of rows is not computed in the workers")
+            raise Unsuited(f"what {type(fitted).__name__} makes of rows is not computed in the workers")
         view = behind
     return view
 
@@ -168,9 +168,9 @@ def _added(view: View, stage: Any) -> Mapping[str, Vectors] | None:
     if not isinstance(stage, _MOVING + _MOVED):
         return _predicted(view, stage)
     name = stage.getInputCol()
-    given = view.columns.get(name, Vectors(plain(name)))
+    column = view.columns.get(name, Vectors(plain(name)))
     steps = (_step(stage),) if isinstance(stage, _MOVED) else ()
-    return {stage.getOutputCol(): replace(given, steps=given.steps + steps)}
+    return {stage.getOutputCol(): replace(column, steps=column.steps + steps)}
 
 
 def _predicted(view: View, model: Any) -> Mapping[str, Vectors] | None:
@@ -185,13 +185,13 @@ def _predicted(view: View, model: Any) -> Mapping[str, Vectors] | None:
 
 def _assembled(view: View, names: Iterable[str]) -> Field | None:
     """Return the field of columns of a DataFrame side by side, or None where one is no column that it has."""
-    schema, found = view.source.schema, list[Column]()
+    schema, columns = view.source.schema, list[Column]()
     for name in names:
         if name not in schema.names:
             return None
         column, kind = sql.col(f"`{name}`"), schema[name].dataType
-        found.append(column if isinstance(kind, VectorUDT | FloatType) else column.cast("double"))
-    return f"[{', '.join(map(repr, names))}]", tuple(found)
+        columns.append(column if isinstance(kind, VectorUDT | FloatType) else column.cast("double"))
+    return f"[{', '.join(map(repr, names))}]", tuple(columns)
 
 
 def _has(source: DataFrame, fields: Fields) -> bool:
@@ -211,8 +211,8 @@ def _step(model: Any) -> tuple[Any, tuple[Any, ...]]:
     if isinstance(model, feature.StandardScalerModel):
         mean, deviation = model.mean.toArray(), model.std.toArray()
         scale = np.divide(1, deviation, out=np.zeros_like(deviation), where=deviation != 0)
-        zeros, ones = np.zeros(len(mean)), np.ones(len(mean))
-        return _scaled, (mean if model.getWithMean() else zeros, scale if model.getWithStd() else ones, zeros)
+        zeros, unit_scale = np.zeros(len(mean)), np.ones(len(mean))
+        return _scaled, (mean if model.getWithMean() else zeros, scale if model.getWithStd() else unit_scale, zeros)
     if isinstance(model, feature.MaxAbsScalerModel):
         most = model.maxAbs.toArray()
         return _scaled, (np.zeros(len(most)), 1 / np.where(most == 0, 1, most), np.zeros(len(most)))

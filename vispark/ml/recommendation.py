@@ -132,22 +132,22 @@ class ALS(DeviceFit, recommendation.ALS):
         """Return the users' factors that MLlib begins with: by blocks of users, in the order of their ids."""
         hashed = java.hashed_seed
         seed = XorShift(hashed(self.getSeed())).long()
-        found = np.empty((len(users), self.getRank()))
+        factors = np.empty((len(users), self.getRank()))
         blocks = self.getNumUserBlocks()
         for block in range(blocks):
             draws = XorShift(hashed(spread(seed ^ block)))
             for index in np.flatnonzero(users % blocks == block):
                 row = np.array([draws.normal() for _ in range(self.getRank())], np.float32)
-                found[index] = row * np.float32(1 / np.sqrt((row * row).sum(dtype=float)))
-        return found.astype(np.float32).astype(float)
+                factors[index] = row * np.float32(1 / np.sqrt((row * row).sum(dtype=float)))
+        return factors.astype(np.float32).astype(float)
 
     def _half(self, rated: VRDD, equations: Any, others: np.ndarray, size: int) -> np.ndarray:
         """Return the factors of users or items that suit those of the others best."""
         alpha = self.getAlpha() if self.getImplicitPrefs() else -1.0
-        found = rated.vmap(equations, others, alpha).reduceByKey(_add, numKeys=size).collect()
+        equations_of = rated.vmap(equations, others, alpha).reduceByKey(_add, numKeys=size).collect()
         rank = others.shape[1]
         matrices, sides, counts = np.zeros((size, rank, rank)), np.zeros((size, rank)), np.zeros(size)
-        for index, (matrix, side, count) in found:
+        for index, (matrix, side, count) in equations_of:
             matrices[index], sides[index], counts[index] = np.reshape(matrix, (rank, rank)), side, count
         if self.getImplicitPrefs():
             matrices += others.T @ others

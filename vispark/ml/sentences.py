@@ -35,7 +35,7 @@ class Sentences:
 
     def __call__(self, index: int, messages: Iterable[bytes]) -> Iterator[np.ndarray]:
         known = {word: number for number, word in enumerate(self.words)}
-        found = [[np.array([[self.blocks * index + block, 0, 0]])] for block in range(self.blocks)]
+        blocks = [[np.array([[self.blocks * index + block, 0, 0]])] for block in range(self.blocks)]
         starts, count = [1] * self.blocks, 0
         for column in lists(messages):
             for sentence in column.to_pylist():
@@ -43,19 +43,19 @@ class Sentences:
                 for begin in range(0, len(numbers), self.longest):
                     part, block = numbers[begin:begin + self.longest], count % self.blocks
                     end = starts[block] + len(part)
-                    found[block].append(np.column_stack([part, np.full((len(part), 2), [starts[block], end])]))
+                    blocks[block].append(np.column_stack([part, np.full((len(part), 2), [starts[block], end])]))
                     starts[block], count = end, count + 1
-        for rows in found:
+        for rows in blocks:
             yield np.concatenate(rows).astype(np.int32)
 
 
 def count_words(messages: Iterable[bytes]) -> Iterator[tuple[str | None, int]]:
     """Yield the words of a partition's sentences, and how often each occurs."""
-    found: dict[Any, int] = {}
+    counts: dict[Any, int] = {}
     for column in lists(messages):
-        for each in column.flatten().value_counts().to_pylist():
-            found[each["values"]] = found.get(each["values"], 0) + each["counts"]
-    return iter(found.items())
+        for counted in column.flatten().value_counts().to_pylist():
+            counts[counted["values"]] = counts.get(counted["values"], 0) + counted["counts"]
+    return iter(counts.items())
 
 
 def vocabulary(sentences: RDD[bytes], least: int, size: int) -> dict[str, int]:
@@ -80,13 +80,13 @@ def vocabulary(sentences: RDD[bytes], least: int, size: int) -> dict[str, int]:
         counts[word] = counts.get(word, 0) + count
     if None in counts:
         raise Unsuited("a word is null")
-    found = sorted(((word, count) for word, count in counts.items() if word is not None and count >= least),
+    words = sorted(((word, count) for word, count in counts.items() if word is not None and count >= least),
                    key=lambda each: (-each[1], each[0]))
-    if not found:
+    if not words:
         raise Unsuited(f"no word occurs {least} times")
-    if len(found) * size >= 2**31 - 1:
-        raise Unsuited(f"the vectors of {len(found)} words have more than 2**31 numbers")
-    return dict(found)
+    if len(words) * size >= 2**31 - 1:
+        raise Unsuited(f"the vectors of {len(words)} words have more than 2**31 numbers")
+    return dict(words)
 
 
 def lists(messages: Iterable[bytes]) -> Iterator[Any]:

@@ -134,7 +134,7 @@ def word_tree(counts: Sequence[int]) -> WordTree:
     size = len(counts)
     count, parent, turn = [*counts, *[10**9] * size], [0] * (2 * size), [0] * (2 * size)
     leaf, inner = size - 1, size
-    for made in range(size, 2 * size - 1):
+    for joined in range(size, 2 * size - 1):
         least = []
         for _ in range(2):
             if leaf >= 0 and count[leaf] < count[inner]:
@@ -143,8 +143,8 @@ def word_tree(counts: Sequence[int]) -> WordTree:
             else:
                 least.append(inner)
                 inner += 1
-        count[made] = count[least[0]] + count[least[1]]
-        parent[least[0]] = parent[least[1]] = made
+        count[joined] = count[least[0]] + count[least[1]]
+        parent[least[0]] = parent[least[1]] = joined
         turn[least[1]] = 1
     ends, nodes, codes = [], [], []
     for word in range(size):

@@ -144,8 +144,8 @@ class _SearchReader(MLReader[Any]):
         self._kind, self._reader = kind, reader
 
     def load(self, path: str) -> Any:
-        found = _as(self._kind, self._reader.load(path))
-        return found.setEstimator(ours(found.getEstimator()))
+        search = _as(self._kind, self._reader.load(path))
+        return search.setEstimator(ours(search.getEstimator()))
 
 
 def _as(kind: type[Any], search: Any) -> Any:
@@ -182,10 +182,10 @@ def _metric(search: Any, model: Any, params: Any, validation: DataFrame) -> floa
     evaluator, estimator = search.getEvaluator(), search.getEstimator().copy(params)
     if is_fitted_in_workers(estimator):
         try:
-            ours = in_workers(evaluator)
-            records = predictions(validation, estimator, model).records(ours.fields(), can_mask=True)
+            evaluating = in_workers(evaluator)
+            records = predictions(validation, estimator, model).records(evaluating.fields(), can_mask=True)
             if records is not None:
-                return ours.metric(records)
+                return evaluating.metric(records)
             reason = "it is of other columns than those of the fit"
         except (Unsuited, RecordError, OutOfMemory) as error:
             reason = str(error)

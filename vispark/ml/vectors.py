@@ -19,7 +19,7 @@ def vectors_of(df: DataFrame, column: str) -> Column:
 
 
 def _called(df: DataFrame, function: str, column: str, *arguments: str) -> Column:
-    given: Any = sql.col(f"`{column}`")
+    argument: Any = sql.col(f"`{column}`")
     jvm: Any = df.sparkSession.sparkContext._jvm
-    found: Column = type(given)(getattr(jvm.org.apache.spark.ml.functions, function)(given._jc, *arguments))
-    return found
+    called: Column = type(argument)(getattr(jvm.org.apache.spark.ml.functions, function)(argument._jc, *arguments))
+    return called

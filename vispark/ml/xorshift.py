@@ -84,11 +84,11 @@ def uniform_table(state: int, rows: int, columns: int) -> np.ndarray:
     while len(states) < rows:
         states = np.append(states, _moved(jump, states))
         jump = _moved(jump, jump)
-    states, found = states[:rows], np.empty((rows, columns), np.float32)
+    states, uniform = states[:rows], np.empty((rows, columns), np.float32)
     for column in range(columns):
         states = _stepped(states)
-        found[:, column] = (states & np.uint64(2**24 - 1)).astype(np.float32) / np.float32(2**24)
-    return found
+        uniform[:, column] = (states & np.uint64(2**24 - 1)).astype(np.float32) / np.float32(2**24)
+    return uniform
 
 
 def _stepped(states: np.ndarray) -> np.ndarray:
@@ -100,7 +100,7 @@ def _stepped(states: np.ndarray) -> np.ndarray:
 
 def _moved(images: np.ndarray, states: np.ndarray) -> np.ndarray:
     """Return the states after a linear step that is given by the images of the 64 bits."""
-    found = np.zeros_like(states)
+    moved = np.zeros_like(states)
     for bit in range(64):
-        found ^= np.where(states >> np.uint64(bit) & np.uint64(1), images[bit], np.uint64(0))
-    return found
+        moved ^= np.where(states >> np.uint64(bit) & np.uint64(1), images[bit], np.uint64(0))
+    return moved

@@ -48,10 +48,10 @@ def minimize_within(objective: Objective, start: np.ndarray, lower: np.ndarray, 
     array([1., 3.])
     """
     scale = 1 / np.sqrt(curvature)
-    found = _minimum(lambda x: _scaled(objective, x, scale), start / scale, lower / scale, upper / scale, iterations,
+    minimum = _minimum(lambda x: _scaled(objective, x, scale), start / scale, lower / scale, upper / scale, iterations,
                      tolerance)
     # Rounding must not leave the bounds.
-    return Minimum(np.clip(found.x * scale, lower, upper), found.history, found.is_failed)
+    return Minimum(np.clip(minimum.x * scale, lower, upper), minimum.history, minimum.is_failed)
 
 
 def _scaled(objective: Objective, x: np.ndarray, scale: np.ndarray) -> tuple[float, np.ndarray]:
@@ -69,14 +69,14 @@ def _minimum(objective: Objective, start: np.ndarray, lower: np.ndarray, upper: 
         slope = np.where(is_free, gradient, 0.0)
         if np.linalg.norm(slope) <= max(tolerance * abs(value), _SMALLEST):
             break
-        found = _step(objective, x, value, gradient, _direction(slope, is_free, pairs), (lower, upper))
-        if found is None and pairs:
+        stepped = _step(objective, x, value, gradient, _direction(slope, is_free, pairs), (lower, upper))
+        if stepped is None and pairs:
             pairs.clear()
-            found = _step(objective, x, value, gradient, _direction(slope, is_free, pairs), (lower, upper))
-        if found is None:
+            stepped = _step(objective, x, value, gradient, _direction(slope, is_free, pairs), (lower, upper))
+        if stepped is None:
             is_failed = True
             break
-        after, value, changed = found
+        after, value, changed = stepped
         pairs.appendleft((after - x, changed - gradient))
         x, gradient = after, changed
         history.append(value)
@@ -110,8 +110,8 @@ def _step(objective: Objective, x: np.ndarray, value: float, gradient: np.ndarra
         promised = float(gradient @ (after - x))
         if promised >= 0:
             return None
-        there, changed = objective(after)
-        if there <= value + _DECREASE * promised:
-            return after, there, changed
+        reached, changed = objective(after)
+        if reached <= value + _DECREASE * promised:
+            return after, reached, changed
         length /= 2
     return None

@@ -65,10 +65,10 @@ def descend(loss: MeanLoss, start: np.ndarray, descent: Descent, update: Updater
     x, history = start, []
     is_first = True
     for iteration in range(1, descent.iterations + 2):
-        found = loss(x, iteration)
-        if found is None:
+        loss_here = loss(x, iteration)
+        if loss_here is None:
             continue
-        value, gradient = found
+        value, gradient = loss_here
         history.append(value + 0.5 * descent.strength * float(x @ x))
         if iteration > descent.iterations:
             break

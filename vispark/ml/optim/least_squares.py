@@ -80,9 +80,9 @@ def normal_equations(moments: Moments, penalty: Penalty, *, fit_intercept: bool)
     l1, l2 = penalty.factors(scale[:-1], penalty.strength / scale[-1])
     quadratic, linear = products[:-1, :-1] + np.diag(l2), products[:-1, -1]
     inverse = history = np.zeros(1)
-    found = None if l1.any() else _cholesky(quadratic, linear)
-    if found is not None:
-        solution, whole = found
+    solved = None if l1.any() else _cholesky(quadratic, linear)
+    if solved is not None:
+        solution, whole = solved
         inverse = np.diag(whole) / moments.weight * reciprocal(scale[:-1]**2)
         if fit_intercept:
             inverse = np.append(inverse, (1 + mean @ whole @ mean) / moments.weight)

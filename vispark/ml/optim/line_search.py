@@ -98,10 +98,10 @@ def backtracking(along: Along, first: float, shrink: float, claimed: float) -> f
     value, slope = along(0.0)
     length = first
     for trial in range(2 * _TRIALS):
-        there, steepness = along(length)
+        loss, steepness = along(length)
         if trial == 0:
-            there = claimed
-        if there > value + length * slope * _DECREASE:
+            loss = claimed
+        if loss > value + length * slope * _DECREASE:
             factor = shrink
         elif steepness < _CURVATURE * slope:
             factor = 2.1

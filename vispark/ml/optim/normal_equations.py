@@ -25,8 +25,8 @@ def solve(matrices: np.ndarray, sides: np.ndarray) -> np.ndarray:
     >>> solve(2 * np.eye(2)[None], np.ones((1, 2)))
     array([[0.5, 0.5]])
     """
-    found: np.ndarray = np.linalg.solve(matrices, sides[:, :, np.newaxis])
-    return found.reshape(sides.shape)
+    solutions: np.ndarray = np.linalg.solve(matrices, sides[:, :, np.newaxis])
+    return solutions.reshape(sides.shape)
 
 
 def solve_nonnegative(matrices: np.ndarray, sides: np.ndarray, sweeps: int = 400) -> np.ndarray:

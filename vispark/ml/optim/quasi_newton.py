@@ -167,8 +167,8 @@ class _Problem:
         def along(length: float) -> tuple[float, float]:
             if length not in tried:
                 tried[length] = self.at(self._moved(point, direction, length))
-            there = tried[length]
-            return there.value, float(there.slope @ direction)
+            reached = tried[length]
+            return reached.value, float(reached.slope @ direction)
 
         if self._l1 is None:
             length = strong_wolfe(along, 1 / float(np.linalg.norm(direction)) if is_first else 1.0)
