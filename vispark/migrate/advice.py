@@ -127,8 +127,8 @@ class Qualification:
 
     def document(self) -> dict[str, Any]:
         """Return the answer as JSON has it."""
-        found = {name: value for name, value in dataclasses.asdict(self).items() if name != "extra"}
-        return found | {"qualifies": self.qualifies} | self.extra
+        document = {name: value for name, value in dataclasses.asdict(self).items() if name != "extra"}
+        return document | {"qualifies": self.qualifies} | self.extra
 
     def text(self) -> str:
         """Return the answer as the terminal shows it."""
@@ -170,9 +170,9 @@ def _lines(answer: Qualification) -> Iterator[str]:
         if loop.advice:
             width = min(46, max(len(each.call) for each in loop.advice))
             left = max(4, *(len(each.place) for each in loop.advice))
-            for each in loop.advice:
-                word = each.verdict + (":" if each.detail else "")
-                yield f"  {each.place:>{left}}  {each.call:<{width}}  {word} {each.detail}".rstrip()
+            for advice in loop.advice:
+                word = advice.verdict + (":" if advice.detail else "")
+                yield f"  {advice.place:>{left}}  {advice.call:<{width}}  {word} {advice.detail}".rstrip()
         yield from (f"  warning: {each}" for each in loop.warnings)
         yield from (f"  {each}" for each in loop.predictions)
     if answer.refused:

@@ -44,30 +44,30 @@ class RowValue:
 
 
 def named_row_function(shared: RowDefinitions, function: ast.FunctionDef,
-                       given: list[BlockShape]) -> tuple[str, RowValue]:
+                       shapes: list[BlockShape]) -> tuple[str, RowValue]:
     """Return the name of a function's row function, which is its own where nothing changes, and its result."""
     if function in shared.open:
         raise NotRows(f"{function.name} calls itself")
     if function.decorator_list:
         raise NotRows(f"{function.name} is decorated")
-    known = parameters(shared, function.args, given, function.name)
+    known = parameters(shared, function.args, shapes, function.name)
     shared.open.append(function)
     reader = BlockReader(shared, known, function.name)
-    body, found = reader.body(function.body)
+    body, value = reader.body(function.body)
     shared.open.pop()
-    made = copy.copy(function)
-    made.name, made.body = f"{function.name}_row", body
-    text = ast.unparse(ast.fix_missing_locations(made))
+    row_function = copy.copy(function)
+    row_function.name, row_function.body = f"{function.name}_row", body
+    text = ast.unparse(ast.fix_missing_locations(row_function))
     if text.partition("(")[2] == ast.unparse(_without_docstring(function)).partition("(")[2]:
-        return function.name, found
-    if made.name in shared.program.functions:
-        raise NotRows(f"{made.name} is there already")
+        return function.name, value
+    if row_function.name in shared.program.functions:
+        raise NotRows(f"{row_function.name} is there already")
     if shared.made.setdefault(function, text) != text:
         raise NotRows(f"{function.name} is called with arrays of several shapes")
-    return made.name, found
+    return row_function.name, value
 
 
-def parameters(shared: RowDefinitions, arguments: ast.arguments, given: list[BlockShape],
+def parameters(shared: RowDefinitions, arguments: ast.arguments, shapes: list[BlockShape],
                name: str) -> dict[str, BlockShape]:
     """Return the shapes of a function's parameters: those that are given, and of the others those of their defaults.
 
@@ -77,21 +77,21 @@ def parameters(shared: RowDefinitions, arguments: ast.arguments, given: list[Blo
         If others than its parameters are given, or a default is computed, which the row's function would do again.
     """
     names = [each.arg for each in arguments.args]
-    if len(given) > len(names) or len(given) < len(names) - len(arguments.defaults) or arguments.vararg \
+    if len(shapes) > len(names) or len(shapes) < len(names) - len(arguments.defaults) or arguments.vararg \
             or arguments.kwarg or arguments.kwonlyargs or arguments.posonlyargs:
         raise NotRows(f"{name} is called with others than its parameters")
     if computed := [each for each in arguments.defaults if not isinstance(each, ast.Name | ast.Constant)]:
         raise NotRows(f"line {computed[0].lineno}: the default {ast.unparse(computed[0])} is computed; give it a name")
-    rest = names[len(given):]
+    rest = names[len(shapes):]
     if unknown := [each for each in rest if each not in shared.ranks]:
         raise NotRows(f"how many axes the default of {unknown[0]} has is not known; record a run")
-    return dict(zip(names, [*given, *[BlockShape(shared.ranks[each]) for each in rest]], strict=True))
+    return dict(zip(names, [*shapes, *[BlockShape(shared.ranks[each]) for each in rest]], strict=True))
 
 
 def _without_docstring(function: ast.FunctionDef) -> ast.FunctionDef:
-    made = copy.copy(function)
-    made.body = [each for each in function.body if not _is_text(each)]
-    return made
+    stripped = copy.copy(function)
+    stripped.body = [each for each in function.body if not _is_text(each)]
+    return stripped
 
 
 def _is_text(node: ast.stmt) -> bool:
@@ -106,21 +106,21 @@ class BlockReader:
 
     def body(self, statements: list[ast.stmt]) -> tuple[list[ast.stmt], RowValue]:
         """Return the statements of the row's function, and its result."""
-        found: list[ast.stmt] = []
+        read: list[ast.stmt] = []
         for statement in statements:
             match statement:
                 case ast.Return(value=ast.expr() as value):
                     result = self.value(value)
-                    return [*found, ast.Return(result.node)], result
+                    return [*read, ast.Return(result.node)], result
                 case ast.Assign(targets=[ast.Name() as target], value=value):
                     one = self.value(value)
                     self._bind([target], [one], statement)
-                    found.append(ast.Assign([target], one.node))
+                    read.append(ast.Assign([target], one.node))
                 case ast.Assign(targets=[ast.Tuple(elts=targets) as target], value=ast.Tuple() as value) if len(
                         targets) == len(value.elts):
                     one = self.value(value)
                     self._bind(targets, one.parts, statement)
-                    found.append(ast.Assign([target], one.node))
+                    read.append(ast.Assign([target], one.node))
                 case _ if _is_text(statement):
                     pass
                 case _:
@@ -209,8 +209,8 @@ class BlockReader:
 
     def _part_of_constant(self, inner: RowValue, parts: list[ast.expr], node: ast.Subscript) -> RowValue:
         fewer = sum(not isinstance(each, ast.Slice) and not _is_none(each) for each in parts)
-        for each in parts:
-            if not isinstance(each, ast.Slice) and not _is_none(each) and self.value(each).shape != BlockShape(0):
+        for part in parts:
+            if not isinstance(part, ast.Slice) and not _is_none(part) and self.value(part).shape != BlockShape(0):
                 raise NotRows(f"line {node.lineno}: an index that is an array")
         more = sum(map(_is_none, parts))
         return RowValue(node, BlockShape(inner.shape.ndim - fewer + more))
@@ -221,30 +221,30 @@ class BlockReader:
         if shape.is_column or shape.is_bool:
             raise NotRows(f"line {node.lineno}: a part of a column, or of bools")
         rows = shape.ndim + (shape.rows or 0)
-        for each in parts:
-            if _is_none(each):
-                kept.append(each)
+        for part in parts:
+            if _is_none(part):
+                kept.append(part)
                 axes.append(False)
                 continue
-            if at == rows and not _is_all(each):
+            if at == rows and not _is_all(part):
                 raise NotRows(f"line {node.lineno}: {ast.unparse(node)} takes some of the rows")
             if at != rows:
-                kept.append(each)
-            if isinstance(each, ast.Slice):
+                kept.append(part)
+            if isinstance(part, ast.Slice):
                 axes.append(at == rows)
-            elif self.value(each).shape != BlockShape(0):
+            elif self.value(part).shape != BlockShape(0):
                 raise NotRows(f"line {node.lineno}: an index that is an array")
             at += 1
         axes += [place == rows for place in range(at, shape.ndim)]
-        made = BlockShape(len(axes), axes.index(True) - len(axes))
+        part_shape = BlockShape(len(axes), axes.index(True) - len(axes))
         while kept and _is_all(kept[-1]):
             kept.pop()
         if not shape.of_row and kept:
-            if made != BlockShape(2, -2):
+            if part_shape != BlockShape(2, -2):
                 raise NotRows(f"line {node.lineno}: {ast.unparse(node)}; of numbers of rows there is y[:, None] alone")
             return RowValue(inner.node, BlockShape(2, -2, is_column=True))
         index: ast.expr | None = ast.Tuple(kept, ast.Load()) if len(kept) > 1 else kept[0] if kept else None
-        return RowValue(inner.node if index is None else ast.Subscript(inner.node, index, ast.Load()), made)
+        return RowValue(inner.node if index is None else ast.Subscript(inner.node, index, ast.Load()), part_shape)
 
     def _extent(self, inner: RowValue, axis: int, node: ast.AST) -> RowValue:
         """Return the length of an axis: the number of rows is a sum of ones."""
@@ -276,11 +276,11 @@ class BlockReader:
             case ast.Name(id="abs"):
                 return self._each(node, node.func)
             case ast.Name(id=name) if name in self.shared.program.functions and not node.keywords:
-                given = [self.value(each) for each in node.args]
-                made, found = named_row_function(self.shared, self.shared.program.functions[name],
-                                                 [one.shape for one in given])
-                call = ast.Call(ast.Name(made, ast.Load()), [one.node for one in given], [])
-                return RowValue(call, found.shape, found.parts)
+                values = [self.value(each) for each in node.args]
+                row_name, value = named_row_function(self.shared, self.shared.program.functions[name],
+                                                     [one.shape for one in values])
+                call = ast.Call(ast.Name(row_name, ast.Load()), [one.node for one in values], [])
+                return RowValue(call, value.shape, value.parts)
         raise NotRows(f"line {node.lineno}: {ast.unparse(node.func)} in a function of blocks")
 
     def _of_numpy(self, name: str, node: ast.Call) -> RowValue:
@@ -311,13 +311,13 @@ class BlockReader:
         return RowValue(ast.Call(function, [first.node, *[one.node for one in others]], []), shape)
 
     def _reduction(self, name: str, inner: RowValue, arguments: list[ast.expr], node: ast.Call) -> RowValue:
-        given = [*arguments, *[each.value for each in node.keywords if each.arg == "axis"]]
-        if len(given) > 1 or any(each.arg != "axis" for each in node.keywords):
+        axes = [*arguments, *[each.value for each in node.keywords if each.arg == "axis"]]
+        if len(axes) > 1 or any(each.arg != "axis" for each in node.keywords):
             raise NotRows(f"line {node.lineno}: {name} with more than an axis")
         axis = None
-        if given:
+        if axes:
             try:
-                axis = ast.literal_eval(given[0])
+                axis = ast.literal_eval(axes[0])
             except ValueError as error:
                 raise NotRows(f"line {node.lineno}: an axis that is not written out") from error
             if axis is not None and type(axis) is not int:

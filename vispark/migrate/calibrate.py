@@ -191,8 +191,8 @@ class _Measuring:
         try:
             yield partial(self._rate, held, dtype, width)
         finally:
-            for each in filter(None, held.values()):
-                each.uncache()
+            for vrdd in filter(None, held.values()):
+                vrdd.uncache()
 
     def _rate(self, held: dict[int, Any], dtype: str, width: int, function: Callable[..., Any],
               *arguments: Any) -> float:
@@ -244,10 +244,10 @@ def sizes(most: int) -> list[int]:
     >>> sizes(100_000_000), sizes(1000)
     ([4194304, 67108864, 100000000], [1000])
     """
-    found = [FEWEST]
-    while found[-1] < most:
-        found.append(found[-1] * GROWTH)
-    return [*found[:-1], most]
+    counts = [FEWEST]
+    while counts[-1] < most:
+        counts.append(counts[-1] * GROWTH)
+    return [*counts[:-1], most]
 
 
 def seconds_above(plan: float, whole: float) -> float:

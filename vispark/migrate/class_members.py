@@ -34,12 +34,12 @@ class ClassMembers:
     methods: dict[str, list[tuple[ast.ClassDef, ast.FunctionDef]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for each in ast.walk(self.tree):
-            if isinstance(each, ast.ClassDef):
-                for method in each.body:
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.ClassDef):
+                for method in node.body:
                     if isinstance(method, ast.FunctionDef):
-                        self.methods.setdefault(method.name, []).append((each, method))
-                        self._note(each, method)
+                        self.methods.setdefault(method.name, []).append((node, method))
+                        self._note(node, method)
 
     def _note(self, of: ast.ClassDef, method: ast.FunctionDef) -> None:
         own = next((each.arg for each in (*method.args.posonlyargs, *method.args.args)), "")
@@ -66,15 +66,15 @@ class ClassMembers:
         """
         if not isinstance(node.value, ast.Name):
             return []
-        own, here = self.class_around(node), self._method_around(node)
-        found: list[tuple[tuple[bool, bool, int], ast.expr]] = []
+        own, method_here = self.class_around(node), self._method_around(node)
+        placed: list[tuple[tuple[bool, bool, int], ast.expr]] = []
         for of, statement, value in self.attributes.get(node.attr, []):
             if (own is not None and of is not own) or value is node or any(each is node for each in ast.walk(value)):
                 continue
-            same = self._method_around(statement) is here
+            same = self._method_around(statement) is method_here
             before = statement.lineno < node.lineno
-            found.append(((not same, not before, -statement.lineno if before else statement.lineno), value))
-        values = [value for _, value in sorted(found, key=lambda pair: pair[0])]
+            placed.append(((not same, not before, -statement.lineno if before else statement.lineno), value))
+        values = [value for _, value in sorted(placed, key=lambda pair: pair[0])]
         return values or [value for method in self._properties(node.attr, own) for value in self.returned(method)]
 
     def method_of(self, node: ast.Call) -> ast.FunctionDef | None:

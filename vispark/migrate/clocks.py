@@ -56,9 +56,9 @@ def _workers(runtime: str) -> Iterator[Path]:
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if b"gpu_worker" in (folder / "cmdline").read_bytes():
-                given = [each for each in (folder / "environ").read_bytes().split(b"\0")
-                         if each.startswith(f"{_DIRECTORY}=".encode())]
-                if given == ([f"{_DIRECTORY}={runtime}".encode()] if runtime else []):
+                directories = [each for each in (folder / "environ").read_bytes().split(b"\0")
+                               if each.startswith(f"{_DIRECTORY}=".encode())]
+                if directories == ([f"{_DIRECTORY}={runtime}".encode()] if runtime else []):
                     yield folder
 
 

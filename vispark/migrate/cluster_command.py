@@ -41,18 +41,18 @@ def examine(clusters: Clusters, name: str, timeout: float, dry_run: bool, as_jso
         line = spark_submit.command_line(settings, [], "doctor.py")
         emit({"command": line}, as_json, lambda: shlex.join(line))
         return
-    found = doctor.examine(settings, timeout)
-    emit({"problems": found.problems, **found.answer}, as_json, lambda: _diagnosis(name, found))
-    click.get_current_context().exit(NO if found.problems else YES)
+    diagnosis = doctor.examine(settings, timeout)
+    emit({"problems": diagnosis.problems, **diagnosis.answer}, as_json, lambda: _diagnosis(name, diagnosis))
+    click.get_current_context().exit(NO if diagnosis.problems else YES)
 
 
-def _diagnosis(name: str, found: doctor.Diagnosis) -> str:
-    answer, gib = found.answer, 2 ** 30
+def _diagnosis(name: str, diagnosis: doctor.Diagnosis) -> str:
+    answer, gib = diagnosis.answer, 2 ** 30
     lines = [f"cluster {name}: {answer['master']}, Spark {answer['spark']}, device {answer['device']}, "
              f"{'computes' if answer['computes'] else 'does not compute'}"]
-    for host, node in found.nodes().items():
+    for host, node in diagnosis.nodes().items():
         gpus = f", GPUs {', '.join(node['gpus'])}" if node["gpus"] else ", no GPU assigned"
         lines.append(f"  {host}: {node['tasks']} tasks, Python {node['python']}, vispark {node['vispark']}, "
                      f"{node['memory'] / gib:.0f} GiB, /dev/shm {node['shm'] / gib:.1f} GiB{gpus}")
-    return "\n".join([*lines, *(f"  wrong: {each}" for each in found.problems)] if found.problems else
+    return "\n".join([*lines, *(f"  wrong: {each}" for each in diagnosis.problems)] if diagnosis.problems else
                      [*lines, "  nothing is wrong"])

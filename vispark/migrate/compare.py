@@ -87,8 +87,10 @@ def compare(reference: Any, other: Any, tolerance: Tolerance | None = None, orde
         if isinstance(one, list | StoredResult) and isinstance(two, list | StoredResult):
             return walk.lists(one, two, ordered)
         return Comparison(DIFFERS, math.inf, "results of another form")
-    found = walk.values(one, two)
-    return replace(found, ordered=list(one) == list(two)) if isinstance(one, dict) and isinstance(two, dict) else found
+    comparison = walk.values(one, two)
+    if isinstance(one, dict) and isinstance(two, dict):
+        return replace(comparison, ordered=list(one) == list(two))
+    return comparison
 
 
 def sizes_of(result: Any) -> FieldSizes:
@@ -152,23 +154,23 @@ class _Survey:
     @staticmethod
     def of(records: Iterable[Any], pairs: bool = False) -> _Survey:
         """Return the survey of records; ``pairs`` says that all of them are, whatever their keys."""
-        found, keys = _Survey(), hashlib.blake2b(digest_size=16)
+        survey, keys = _Survey(), hashlib.blake2b(digest_size=16)
         for batch in _batches((record, None) for record in records):
-            found.count += len(batch)
+            survey.count += len(batch)
             stacked = _stacked([record for record, _ in batch])
             if stacked is not None:
-                found.keyed = False
-                found.note((), stacked)
+                survey.keyed = False
+                survey.note((), stacked)
                 continue
             for record, _ in batch:
-                found.keyed = found.keyed and (pairs or is_pair(record))
-                if found.keyed:
+                survey.keyed = survey.keyed and (pairs or is_pair(record))
+                if survey.keyed:
                     keys.update(packed(record[0]))
                 for path, leaf in leaves(record):
                     if is_float(leaf):
-                        found.note(path, leaf)
-        found.keys = keys.digest()
-        return found
+                        survey.note(path, leaf)
+        survey.keys = keys.digest()
+        return survey
 
     def note(self, path: _Path, leaf: Any) -> None:
         """Have the scale of a field be that of a leaf, if that is larger."""
@@ -200,10 +202,10 @@ class _Walk:
         self._note_scales(one, two)
         is_keyed = one.keyed and two.keyed and one.count > 0 and two.count > 0
         if is_keyed and one.keys != two.keys and (self._by_keys or not ordered):
-            found = self._by_key(reference, other, f"{one.count:,} records and {two.count:,}: " * (
+            comparison = self._by_key(reference, other, f"{one.count:,} records and {two.count:,}: " * (
                 one.count != two.count))
-            if found is not None:
-                return replace(found, ordered=False)
+            if comparison is not None:
+                return replace(comparison, ordered=False)
         if one.count != two.count:
             return self._uneven(reference, other, f"{one.count:,} records and {two.count:,}", ordered)
         if ordered or (is_keyed and one.keys == two.keys):
@@ -222,13 +224,13 @@ class _Walk:
         ends: list[int] = [0]
 
         def matched() -> Iterator[_Matched]:
-            for number, (mine, theirs) in enumerate(zip(records_of(reference), records_of(other), strict=False)):
+            for number, (ours, theirs) in enumerate(zip(records_of(reference), records_of(other), strict=False)):
                 ends[0] = number + 1
-                yield number, _key(mine), mine, theirs
+                yield number, _key(ours), ours, theirs
 
-        found = self._records(matched())
-        if found.verdict == DIFFERS:
-            return replace(found, worst=math.inf, why=f"{counts}: {found.why}")
+        comparison = self._records(matched())
+        if comparison.verdict == DIFFERS:
+            return replace(comparison, worst=math.inf, why=f"{counts}: {comparison.why}")
         return replace(differs, place=ValuePlace(ends[0], None, ()), why=f"{counts}: one ends")
 
     def _note_scales(self, one: _Survey, two: _Survey) -> None:
@@ -239,7 +241,7 @@ class _Walk:
                 counts: str) -> Comparison | None:
         """Compare lists of pairs that come in other orders; None where a key comes twice."""
         joined = _KeyJoin(reference, other)
-        found = self._records(iter(joined))
+        comparison = self._records(iter(joined))
         if joined.has_one_twice:
             self._histogram = [0] * len(BINS)
             return None
@@ -250,7 +252,7 @@ class _Walk:
             number, record = joined.more
             return Comparison(DIFFERS, math.inf, counts + "a key is there in excess",
                               ValuePlace(number, record[0], ()), None, record)
-        return found
+        return comparison
 
     def _records(self, matched: Iterable[_Matched]) -> Comparison:
         worst, first, unread = Comparison(EQUAL), None, None
@@ -269,8 +271,8 @@ class _Walk:
         one = _stacked([each[2] for each in batch]) if len(batch) > 1 else None
         two = _stacked([each[3] for each in batch]) if one is not None else None
         if one is None or two is None or one.shape != two.shape:
-            for number, key, mine, theirs in batch:
-                yield from self._leaves(number, key, mine, theirs)
+            for number, key, ours, theirs in batch:
+                yield from self._leaves(number, key, ours, theirs)
             return
         scale, eps = self._scale_of(()), self._eps(one, two)
         relative = self._relative(one, two, scale)
@@ -284,11 +286,11 @@ class _Walk:
             yield self._judged(place, (), float(relative[at][index]), eps, scale, one[at][index], two[at][index])
 
     def _leaves(self, number: int | None, key: Any, one: Any, two: Any) -> Iterator[Comparison]:
-        mine, theirs = list(leaves(one)), list(leaves(two))
-        if [path for path, _ in mine] != [path for path, _ in theirs]:
+        ours, theirs = list(leaves(one)), list(leaves(two))
+        if [path for path, _ in ours] != [path for path, _ in theirs]:
             yield Comparison(DIFFERS, math.inf, "records of another form", ValuePlace(number, key, ()), one, two)
             return
-        for (path, left), (_, right) in zip(mine, theirs, strict=True):
+        for (path, left), (_, right) in zip(ours, theirs, strict=True):
             yield self._leaf(ValuePlace(number, key, path), left, right, self._scale_of(path))
 
     def _leaf(self, place: ValuePlace, left: Any, right: Any, scale: float) -> Comparison:
@@ -373,26 +375,26 @@ class _KeyJoin:
 
     def __iter__(self) -> Iterator[_Matched]:
         one, two = (self._unique(side) for side in self._sides)
-        mine, theirs = next(one, None), next(two, None)
-        while (mine is not None or theirs is not None) and not self.has_one_twice:
-            if theirs is None or (mine is not None and mine[0] < theirs[0]):
-                self.lacking = min(filter(None, (self.lacking, mine[1:])), key=lambda each: each[0])  # type: ignore
-                mine = next(one, None)
-            elif mine is None or theirs[0] < mine[0]:
+        ours, theirs = next(one, None), next(two, None)
+        while (ours is not None or theirs is not None) and not self.has_one_twice:
+            if theirs is None or (ours is not None and ours[0] < theirs[0]):
+                self.lacking = min(filter(None, (self.lacking, ours[1:])), key=lambda each: each[0])  # type: ignore
+                ours = next(one, None)
+            elif ours is None or theirs[0] < ours[0]:
                 self.more = min(filter(None, (self.more, theirs[1:])), key=lambda each: each[0])
                 theirs = next(two, None)
             else:
-                yield mine[1], mine[2][0], mine[2], theirs[2]
-                mine, theirs = next(one, None), next(two, None)
+                yield ours[1], ours[2][0], ours[2], theirs[2]
+                ours, theirs = next(one, None), next(two, None)
 
     def _unique(self, side: Iterator[tuple[bytes, int, Any]]) -> Iterator[tuple[bytes, int, Any]]:
         before = None
-        for each in side:
-            if each[0] == before:
+        for keyed in side:
+            if keyed[0] == before:
                 self.has_one_twice = True
                 return
-            before = each[0]
-            yield each
+            before = keyed[0]
+            yield keyed
 
 
 def _batches(records: Iterable[tuple[Any, Any]]) -> Iterator[list[tuple[Any, Any]]]:

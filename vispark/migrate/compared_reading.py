@@ -61,25 +61,25 @@ def why_not_read(reader: TextReader, lines: RDD[Any], maps: Sequence[Callable[[A
     value, parts = reader.value, lines.getNumPartitions()
     columns = value.columns if value.kind != "number" else (value.columns or (0,))[0]
     try:
-        found: RDD[Any] = read_text(lines.context, lines.name() or "", value.dtype, delimiter=value.delimiter or None,
-                                    columns=columns, minPartitions=parts if reader.partitions else None)
+        records: RDD[Any] = read_text(lines.context, lines.name() or "", value.dtype, delimiter=value.delimiter or None,
+                                      columns=columns, minPartitions=parts if reader.partitions else None)
         if value.kind == "tuple":
-            found = found.map(tuple)
-        if found.getNumPartitions() != parts:
-            return f"its records are in {found.getNumPartitions()} partitions, those of the program in {parts}"
-        for each in maps:
-            lines = lines.map(each)
-        return _difference(lines.take(count), found.take(count))
+            records = records.map(tuple)
+        if records.getNumPartitions() != parts:
+            return f"its records are in {records.getNumPartitions()} partitions, those of the program in {parts}"
+        for function in maps:
+            lines = lines.map(function)
+        return _difference(lines.take(count), records.take(count))
     except VisparkError as error:
         return first_line(error.message)
     except (Py4JError, *OF_THE_USER) as error:
         return f"{type(error).__name__}: {first_line(str(error))}"
 
 
-def _difference(wanted: Sequence[Any], found: Sequence[Any]) -> str:
-    if len(wanted) != len(found):
-        return f"{len(found)} records in place of {len(wanted)}"
-    for number, (one, other) in enumerate(zip(wanted, found, strict=True)):
+def _difference(wanted: Sequence[Any], read: Sequence[Any]) -> str:
+    if len(wanted) != len(read):
+        return f"{len(read)} records in place of {len(wanted)}"
+    for number, (one, other) in enumerate(zip(wanted, read, strict=True)):
         if isinstance(one, np.ndarray) and not (isinstance(other, np.ndarray) and one.dtype == other.dtype):
             return f"record {number} is of {one.dtype}"
         if not _is_alike(np.asarray(one), np.asarray(other)):

@@ -41,9 +41,9 @@ def command() -> None:
 @_options
 def show(has_defaults: bool, cluster: str, conf: tuple[str, ...], properties_file: Path | None, as_json: bool) -> None:
     """List the settings, with the place that each comes from; what is set in code comes on top of them."""
-    found = [each for each in _settings(cluster, conf, properties_file).values()
-             if has_defaults or each.source != DEFAULT]
-    emit({"settings": [asdict(each) for each in found]}, as_json, lambda: _table(found))
+    settings = [each for each in _settings(cluster, conf, properties_file).values()
+                if has_defaults or each.source != DEFAULT]
+    emit({"settings": [asdict(each) for each in settings]}, as_json, lambda: _table(settings))
 
 
 @command.command("explain")
@@ -67,9 +67,9 @@ def explain(name: str, cluster: str, conf: tuple[str, ...], properties_file: Pat
 @_options
 def check(cluster: str, conf: tuple[str, ...], properties_file: Path | None, as_json: bool) -> None:
     """Look for settings that Spark or vispark refuse, or that wait in vain; exit status 3 if there are some."""
-    found = problems(_settings(cluster, conf, properties_file))
-    emit({"problems": found}, as_json, lambda: "\n".join(found) or "nothing is wrong")
-    click.get_current_context().exit(NO if found else YES)
+    wrong = problems(_settings(cluster, conf, properties_file))
+    emit({"problems": wrong}, as_json, lambda: "\n".join(wrong) or "nothing is wrong")
+    click.get_current_context().exit(NO if wrong else YES)
 
 
 def _settings(cluster: str, conf: tuple[str, ...], properties_file: Path | None) -> dict[str, SourcedSetting]:
@@ -77,20 +77,20 @@ def _settings(cluster: str, conf: tuple[str, ...], properties_file: Path | None)
     layers = [(str(path), properties(path))] if properties_file or path.exists() else []
     if cluster:
         _, settings = Clusters().submission(cluster)
-        given = {"spark.master": settings.master, **settings.conf, **dict.fromkeys(settings.secrets, "(hidden)")}
-        layers.append((f"cluster {cluster}", given))
+        of_cluster = {"spark.master": settings.master, **settings.conf, **dict.fromkeys(settings.secrets, "(hidden)")}
+        layers.append((f"cluster {cluster}", of_cluster))
     else:
         layers.append(("PYSPARK_SUBMIT_ARGS", of_submit_arguments(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))))
     layers.append(("--conf", spark_submit.named_settings(conf)))
     return merged(layers)
 
 
-def _table(found: list[SourcedSetting]) -> str:
-    if not found:
+def _table(settings: list[SourcedSetting]) -> str:
+    if not settings:
         return "nothing is set; --all shows the defaults of vispark's options"
-    widths = [max(len(getattr(each, name)) for each in found) for name in ("name", "value")]
+    widths = [max(len(getattr(each, name)) for each in settings) for name in ("name", "value")]
     return "\n".join(f"{each.name:{widths[0]}}  {each.value:{widths[1]}}  {each.source}" +
-                     (f", over {', '.join(each.hidden)}" if each.hidden else "") for each in found)
+                     (f", over {', '.join(each.hidden)}" if each.hidden else "") for each in settings)
 
 
 def _explained(setting: SourcedSetting, document: dict[str, Any]) -> str:

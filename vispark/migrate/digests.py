@@ -82,10 +82,10 @@ def canonical(value: Any) -> Any:
     if isinstance(value, set | frozenset):
         return ["s", sorted(packed(item) for item in value)]
     if isinstance(value, StoredArray):
-        found = hashlib.blake2b(digest_size=16)
+        digest = hashlib.blake2b(digest_size=16)
         for block in value.blocks():
-            found.update(_array_bytes(block))
-        return ["A", value.dtype.kind, list(value.shape), found.digest()]
+            digest.update(_array_bytes(block))
+        return ["A", value.dtype.kind, list(value.shape), digest.digest()]
     if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
         return ["a", value.dtype.kind, list(value.shape), _array_bytes(value)]
     if isinstance(value, np.ndarray):

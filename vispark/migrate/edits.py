@@ -59,13 +59,13 @@ class SourceBytes:
         SourceError
             If two overlap, or the result is no Python.
         """
-        found, at = b"", 0
+        changed, at = b"", 0
         for edit in sorted(set(edits)):
             if edit.start < at:
                 raise SourceError(f"two changes meet at byte {edit.start}, which is to be done by hand")
-            found += self.data[at:edit.start] + edit.text.encode()
+            changed += self.data[at:edit.start] + edit.text.encode()
             at = edit.end
-        text = (found + self.data[at:]).decode()
+        text = (changed + self.data[at:]).decode()
         try:
             ast.parse(text)
         except SyntaxError as error:

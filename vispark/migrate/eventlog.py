@@ -104,9 +104,9 @@ def read_log(path: str) -> Application:
         the result say so.
     """
     lines = LogLines(path)
-    found = application_of(lines, path)
-    found.problems[:0] = lines.problems
-    return found
+    application = application_of(lines, path)
+    application.problems[:0] = lines.problems
+    return application
 
 
 def application_of(lines: Iterable[bytes], path: str = "the log") -> Application:
@@ -122,7 +122,7 @@ def application_of(lines: Iterable[bytes], path: str = "the log") -> Application
     >>> application_of([b'{"Event":"SparkListenerApplicationStart","App Name":"a","Timestamp":1000}', b'{"Ev']).problems
     ['1 line could not be read', 'the log ends before the application does: it still runs, failed, or was cut']
     """
-    found, events, bad = Application(), 0, 0
+    application, events, bad = Application(), 0, 0
     for line in lines:
         if not line.strip():
             continue
@@ -133,7 +133,7 @@ def application_of(lines: Iterable[bytes], path: str = "the log") -> Application
             bad += b'"Event"' not in head
             continue
         try:
-            handler(found, json.loads(line))
+            handler(application, json.loads(line))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             bad += 1
         else:
@@ -141,70 +141,71 @@ def application_of(lines: Iterable[bytes], path: str = "the log") -> Application
     if not events:
         raise EventLogError(f"{path} is no event log of Spark's: no line of it is an event")
     if bad:
-        found.problems.append(f"{bad} {'line' if bad == 1 else 'lines'} could not be read")
-    if not found.is_complete:
-        found.problems.append("the log ends before the application does: it still runs, failed, or was cut")
-    failed = sum(job.failed for job in found.jobs.values())
-    retried = sum(stage.retried for stage in found.stages.values())
+        application.problems.append(f"{bad} {'line' if bad == 1 else 'lines'} could not be read")
+    if not application.is_complete:
+        application.problems.append("the log ends before the application does: it still runs, failed, or was cut")
+    failed = sum(job.failed for job in application.jobs.values())
+    retried = sum(stage.retried for stage in application.stages.values())
     if failed:
-        found.problems.append(f"{failed} of {len(found.jobs)} jobs failed; they count in no pass")
+        application.problems.append(f"{failed} of {len(application.jobs)} jobs failed; they count in no pass")
     if retried:
-        found.problems.append(f"{retried} attempts at tasks failed, were killed or came second; they count in no sum")
-    return found
+        application.problems.append(
+            f"{retried} attempts at tasks failed, were killed or came second; they count in no sum")
+    return application
 
 
 # -- events -----------------------------------------------------------------------------------------------------------
 
-def _log_start(found: Application, event: dict[str, Any]) -> None:
-    found.version = str(event["Spark Version"])
+def _log_start(application: Application, event: dict[str, Any]) -> None:
+    application.version = str(event["Spark Version"])
 
 
-def _application_start(found: Application, event: dict[str, Any]) -> None:
-    found.name, found.number = str(event.get("App Name", "")), str(event.get("App ID", ""))
-    found.start = event["Timestamp"] / 1e3
+def _application_start(application: Application, event: dict[str, Any]) -> None:
+    application.name, application.number = str(event.get("App Name", "")), str(event.get("App ID", ""))
+    application.start = event["Timestamp"] / 1e3
 
 
-def _application_end(found: Application, event: dict[str, Any]) -> None:
-    found.end, found.is_complete = event["Timestamp"] / 1e3, True
+def _application_end(application: Application, event: dict[str, Any]) -> None:
+    application.end, application.is_complete = event["Timestamp"] / 1e3, True
 
 
-def _job_start(found: Application, event: dict[str, Any]) -> None:
+def _job_start(application: Application, event: dict[str, Any]) -> None:
     properties = event.get("Properties") or {}
     infos = event.get("Stage Infos") or []
     # The stage that gives the result is the last of those that the job may need.
     last: dict[str, Any] = max(infos, key=lambda info: info["Stage ID"], default={})
     site = properties.get("callSite.short") or last.get("Stage Name", "")
-    found.jobs[event["Job ID"]] = LoggedJob(event["Job ID"], str(site), event["Submission Time"] / 1e3,
-                                            tuple(sorted(event["Stage IDs"])))
+    application.jobs[event["Job ID"]] = LoggedJob(event["Job ID"], str(site), event["Submission Time"] / 1e3,
+                                                  tuple(sorted(event["Stage IDs"])))
     for info in infos:
-        _stage_of(found, info["Stage ID"]).name = str(info["Stage Name"])
+        _stage_of(application, info["Stage ID"]).name = str(info["Stage Name"])
 
 
-def _job_end(found: Application, event: dict[str, Any]) -> None:
-    job = found.jobs[event["Job ID"]]
+def _job_end(application: Application, event: dict[str, Any]) -> None:
+    job = application.jobs[event["Job ID"]]
     job.end = event["Completion Time"] / 1e3
     job.failed = event["Job Result"]["Result"] != "JobSucceeded"
 
 
-def _stage_submitted(found: Application, event: dict[str, Any]) -> None:
+def _stage_submitted(application: Application, event: dict[str, Any]) -> None:
     info = event["Stage Info"]
-    stage = _stage_of(found, info["Stage ID"])
+    stage = _stage_of(application, info["Stage ID"])
     stage.name = str(info["Stage Name"])
     if info.get("Submission Time"):
         stage.start = info["Submission Time"] / 1e3
 
 
-def _stage_completed(found: Application, event: dict[str, Any]) -> None:
+def _stage_completed(application: Application, event: dict[str, Any]) -> None:
     info = event["Stage Info"]
-    stage = _stage_of(found, info["Stage ID"])
+    stage = _stage_of(application, info["Stage ID"])
     stage.name = str(info["Stage Name"])
     stage.start = (info.get("Submission Time") or 0) / 1e3 or stage.start
     stage.end = (info.get("Completion Time") or 0) / 1e3
     stage.done = set()
 
 
-def _task_end(found: Application, event: dict[str, Any]) -> None:
-    stage, info = _stage_of(found, event["Stage ID"]), event["Task Info"]
+def _task_end(application: Application, event: dict[str, Any]) -> None:
+    stage, info = _stage_of(application, event["Stage ID"]), event["Task Info"]
     if event["Task End Reason"]["Reason"] != "Success" or info["Index"] in stage.done:
         stage.retried += 1
         return
@@ -214,8 +215,8 @@ def _task_end(found: Application, event: dict[str, Any]) -> None:
     stage.start = min(stage.start, start) if stage.start else start
     stage.tasks, stage.seconds, stage.longest = stage.tasks + 1, stage.seconds + seconds, max(stage.longest, seconds)
     metrics = event.get("Task Metrics") or {}
-    for kind, each in parts_of_task(_as_rest(info, metrics)).items():
-        stage.parts[kind] = stage.parts.get(kind, 0.0) + each
+    for kind, part in parts_of_task(_as_rest(info, metrics)).items():
+        stage.parts[kind] = stage.parts.get(kind, 0.0) + part
     stage.shuffled += (metrics.get("Shuffle Write Metrics") or {}).get("Shuffle Bytes Written", 0)
 
 
@@ -232,8 +233,8 @@ def _as_rest(info: dict[str, Any], metrics: dict[str, Any]) -> dict[str, Any]:
             "gettingResultTime": getting, "taskMetrics": named if metrics else None}
 
 
-def _stage_of(found: Application, number: int) -> LoggedStage:
-    return found.stages.setdefault(number, LoggedStage(number))
+def _stage_of(application: Application, number: int) -> LoggedStage:
+    return application.stages.setdefault(number, LoggedStage(number))
 
 
 _HANDLERS: dict[bytes, Callable[[Application, dict[str, Any]], None]] = {

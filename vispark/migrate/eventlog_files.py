@@ -78,8 +78,8 @@ def _files(path: str) -> Iterator[tuple[str, IO[bytes]]]:
     local = Path(path.removeprefix("file://"))
     try:
         names = [each.name for each in local.iterdir()] if local.is_dir() else []
-        for each in [local / name for name in rolled(names, path)] if local.is_dir() else [local]:
-            yield str(each), each.open("rb")
+        for file in [local / name for name in rolled(names, path)] if local.is_dir() else [local]:
+            yield str(file), file.open("rb")
     except OSError as error:
         raise EventLogError(f"{path} cannot be read: {error.strerror or error}") from error
 
@@ -90,11 +90,11 @@ def _of_url(path: str) -> Iterator[tuple[str, IO[bytes]]]:
         # One that is not there is asked about before it is opened: obstore's files, half made, fail at their end.
         if system.info(inner)["type"] == "directory":
             names = [each.rpartition("/")[2] for each in system.ls(inner, detail=False)]
-            found = [f"{inner.rstrip('/')}/{name}" for name in rolled(names, path)]
+            paths = [f"{inner.rstrip('/')}/{name}" for name in rolled(names, path)]
         else:
-            found = [inner]
-        for each in found:
-            yield each, system.open(each, "rb")
+            paths = [inner]
+        for file in paths:
+            yield file, system.open(file, "rb")
     except PlanError as error:
         raise EventLogError(f"{path} cannot be read: {error.message}") from error
     except _FAILURES as error:
@@ -114,11 +114,11 @@ def rolled(names: list[str], path: str) -> list[str]:
     >>> rolled(["events_10_a.zstd", "events_9_a.zstd", "appstatus_a", "events_8_a.zstd.compact", "events_2_a.zstd"], "")
     ['events_8_a.zstd.compact', 'events_9_a.zstd', 'events_10_a.zstd']
     """
-    found = sorted((int(match[1]), not name.endswith(".compact"), name) for name in names
-                   if (match := _ROLLED.match(name)))
-    compacted = [number for number, is_plain, _ in found if not is_plain]
+    numbered = sorted((int(match[1]), not name.endswith(".compact"), name) for name in names
+                      if (match := _ROLLED.match(name)))
+    compacted = [number for number, is_plain, _ in numbered if not is_plain]
     first = max(compacted, default=0)
-    kept = [name for number, is_plain, name in found if number > first or (number == first and not is_plain)
+    kept = [name for number, is_plain, name in numbered if number > first or (number == first and not is_plain)
             or not compacted]
     if not kept:
         raise EventLogError(f"{path} is a folder without events_... files: a log is one file, or a folder "
@@ -146,12 +146,12 @@ class _Gunzip:
                 if not data:
                     return b""
                 self._member = zlib.decompressobj(wbits=31)
-            found = self._member.decompress(data, size)
-            if not data and not found:
+            plain = self._member.decompress(data, size)
+            if not data and not plain:
                 self._is_cut = True
                 raise EOFError("it ends before its content does")
-            if found:
-                return found
+            if plain:
+                return plain
         return b""
 
 

@@ -31,11 +31,11 @@ def answers(program: SourceProgram) -> Iterator[str]:
       line 1: udf: @vispark.udf("double") translates the function of a row, where its columns are numbers
     numbers that loops go over: vispark.from_dataframe(frame, columns) makes an RDD, cache("GPU") keeps it
     """
-    found = sorted(set(_lines(program)))
-    what = "this is what else there is" if found else "nothing of it gains"
+    lines = sorted(set(_lines(program)))
+    what = "this is what else there is" if lines else "nothing of it gains"
     yield ("no operation of an RDD: DataFrames and SQL stay with Spark, whose engine is the JVM; "
            f"{what}") if _has_frames(program) else "no operation of an RDD was found, nor of a DataFrame"
-    yield from (f"  line {line}: {text}" for line, text in found)
+    yield from (f"  line {line}: {text}" for line, text in lines)
     yield ("numbers that loops go over: vispark.from_dataframe(frame, columns) makes an RDD, "
            'cache("GPU") keeps it')
 
@@ -51,9 +51,9 @@ def _lines(program: SourceProgram) -> Iterator[tuple[int, str]]:
     for node in ast.walk(program.tree):
         if isinstance(node, ast.FunctionDef):
             for decorator in node.decorator_list:
-                given = _name(decorator.func if isinstance(decorator, ast.Call) else decorator)
-                if given in _UDFS:
-                    yield node.lineno, _of_udf(given)
+                decorator_name = _name(decorator.func if isinstance(decorator, ast.Call) else decorator)
+                if decorator_name in _UDFS:
+                    yield node.lineno, _of_udf(decorator_name)
         elif isinstance(node, ast.Call):
             name = _name(node.func)
             if name in _UDFS and not _is_decorator(program, node):

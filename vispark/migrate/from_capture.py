@@ -39,9 +39,9 @@ def qualify_capture(capture: RunCapture, target: PredictionTarget | None = None)
             rules = LoopRules(program, loop, calls, asking_recorded(recorded), True, dict(_details(program, recorded)),
                               asking_rows(program, recorded, capture), asking_reading(recorded))
             timed = _timed(rules.advice(), [recorded[call] for call in calls if call in recorded])
-            found = predicted_loop(timed, rules.verdicts, recorded, capture, target) if target else []
-            loops.append(replace(timed, predictions=tuple([line for each in found for line in each.lines()])))
-            predictions += [{"line": timed.line, **each.document()} for each in found]
+            predicted = predicted_loop(timed, rules.verdicts, recorded, capture, target) if target else []
+            loops.append(replace(timed, predictions=tuple([line for each in predicted for line in each.lines()])))
+            predictions += [{"line": timed.line, **each.document()} for each in predicted]
         if len(program.parts) == 1:
             notes += called_in_loops(program, [SourceProgram(other, text) for other, text in capture.sources.items()
                                                if other != program.file and recorded_there(other, capture)])
@@ -53,20 +53,20 @@ def qualify_capture(capture: RunCapture, target: PredictionTarget | None = None)
 def programs_of(capture: RunCapture, notes: list[str] | None = None) -> Iterator[SourceProgram]:
     """Yield the script with the modules beside it, and what else has operations; note what is no Python."""
     notes = [] if notes is None else notes
-    found = dict[str, SourceProgram]()
+    programs = dict[str, SourceProgram]()
     for file, text in capture.sources.items():
         try:
-            found[file] = SourceProgram(file, text)
+            programs[file] = SourceProgram(file, text)
         except SourceError as error:
             notes.append(error.message)
-    script, folder = found.get(capture.script), Path(capture.script).parent
-    beside = {file: each.source for file, each in found.items() if file != capture.script
+    script, folder = programs.get(capture.script), Path(capture.script).parent
+    beside = {file: each.source for file, each in programs.items() if file != capture.script
               and Path(file).is_relative_to(folder)}
     if script is not None:
         whole = with_modules(script, beside)
         yield whole
-        found = {file: each for file, each in found.items() if file not in {part.file for part in whole.parts}}
-    yield from (each for file, each in found.items() if recorded_there(file, capture))
+        programs = {file: each for file, each in programs.items() if file not in {part.file for part in whole.parts}}
+    yield from (each for file, each in programs.items() if recorded_there(file, capture))
 
 
 def recorded_there(file: str, capture: RunCapture) -> bool:
@@ -90,14 +90,14 @@ def recorded_calls(program: SourceProgram, capture: RunCapture) -> dict[RddCall,
 def asking_recorded(recorded: dict[RddCall, CapturedCall]) -> Callable[[RddCall], Verdict | None]:
     """Return a function that gives the verdict on a call that the recorder had of the translator."""
     def ask(call: RddCall) -> Verdict | None:
-        found = recorded.get(call)
-        if found is None:
+        captured = recorded.get(call)
+        if captured is None:
             return Verdict(False, "it did not run")
-        if found.is_read is None:
+        if captured.is_read is None:
             return Verdict(False, NOT_CACHED)
-        reason = AS_DICTS if found.pairs else AS_TUPLES if found.named else found.reason
-        return Verdict(found.is_read, reason if found.is_read else found.reason, found.reason_line, found.stays,
-                       found.of)
+        reason = AS_DICTS if captured.pairs else AS_TUPLES if captured.named else captured.reason
+        return Verdict(captured.is_read, reason if captured.is_read else captured.reason, captured.reason_line,
+                       captured.stays, captured.of)
     return ask
 
 
@@ -121,7 +121,7 @@ def asking_reading(recorded: dict[RddCall, CapturedCall]) -> Callable[[RddCall],
     return lambda call: recorded[call].reads if call in recorded else "it did not run"
 
 
-def promised_keys(program: SourceProgram, call: RddCall, found: CapturedCall) -> str:
+def promised_keys(program: SourceProgram, call: RddCall, captured: CapturedCall) -> str:
     """Return the name that a port promises a fold by key as ``numKeys=``: one above all keys that the function before
     it uses. Empty where there is none.
     """
@@ -129,7 +129,7 @@ def promised_keys(program: SourceProgram, call: RddCall, found: CapturedCall) ->
     used = {each.id for node in (before.node.args if before else []) for each in ast.walk(node)
             if isinstance(each, ast.Name)}
     used |= {name for each in used if each in program.functions for name in _free_names(program.functions[each])}
-    return next((name for name in found.num_keys if name.removeprefix("len(").removesuffix(")") in used), "")
+    return next((name for name in captured.num_keys if name.removeprefix("len(").removesuffix(")") in used), "")
 
 
 def _free_names(function: ast.FunctionDef) -> set[str]:
@@ -141,13 +141,13 @@ def _free_names(function: ast.FunctionDef) -> set[str]:
 
 
 def _details(program: SourceProgram, recorded: dict[RddCall, CapturedCall]) -> Iterator[tuple[RddCall, str]]:
-    for call, found in recorded.items():
-        if found.records:
-            yield call, found.records
-        elif found.keys:
-            name = promised_keys(program, call, found)
-            yield call, f"{f'numKeys={name}; ' if name else ''}keys {found.keys[0]} .. {found.keys[1]} seen"
-        elif found.keys == []:
+    for call, captured in recorded.items():
+        if captured.records:
+            yield call, captured.records
+        elif captured.keys:
+            name = promised_keys(program, call, captured)
+            yield call, f"{f'numKeys={name}; ' if name else ''}keys {captured.keys[0]} .. {captured.keys[1]} seen"
+        elif captured.keys == []:
             yield call, "its keys are no integers from 0 on: numKeys= cannot be given"
 
 

@@ -120,8 +120,8 @@ class _Sources:
 
 def _shared(one: tuple[str, ...], other: tuple[str, ...]) -> int:
     count = 0
-    for mine, theirs in zip(reversed(one), reversed(other), strict=False):
-        if mine != theirs:
+    for ours, theirs in zip(reversed(one), reversed(other), strict=False):
+        if ours != theirs:
             break
         count += 1
     return count

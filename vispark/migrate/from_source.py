@@ -81,10 +81,10 @@ def _notes(program: SourceProgram, maker: FunctionMaker, loops: tuple[LoopAdvice
 
 def _once(program: SourceProgram, maker: FunctionMaker) -> list[Advice]:
     ask = asking(maker)
-    found = []
+    advice = []
     for call in program.calls:
-        said = ask(call) if call.method in MAPS | FOLDS else None
-        if said is not None:
-            found.append(Advice(call.line, call.column, written(program, call), "stays",
-                                "the translator reads it, but it runs once" if said.is_read else said.reason))
-    return found
+        verdict = ask(call) if call.method in MAPS | FOLDS else None
+        if verdict is not None:
+            advice.append(Advice(call.line, call.column, written(program, call), "stays",
+                                 "the translator reads it, but it runs once" if verdict.is_read else verdict.reason))
+    return advice

@@ -122,13 +122,13 @@ class FunctionMaker:
             raise NoFunction("not asked: its module's imports are not executed (--no-import)")
         inner = self._inner_functions(node)
         free = sorted(self._free([node, *inner]))
-        made = ast.FunctionDef(name="__made__", args=ast.arguments([], [ast.arg(name) for name in free], None, [], [],
-                                                                   None, []),
-                               body=[*inner, ast.copy_location(ast.Return(node), node)], decorator_list=[])
+        maker = ast.FunctionDef(name="__made__", args=ast.arguments([], [ast.arg(name) for name in free], None, [], [],
+                                                                    None, []),
+                                body=[*inner, ast.copy_location(ast.Return(node), node)], decorator_list=[])
         if sys.version_info >= (3, 12):
-            made.type_params = []
-        ast.copy_location(made, node)
-        module = ast.fix_missing_locations(ast.Module([made], []))
+            maker.type_params = []
+        ast.copy_location(maker, node)
+        module = ast.fix_missing_locations(ast.Module([maker], []))
         names = dict(self.names)
         try:
             exec(compile(module, self.program.file, "exec", dont_inherit=True), names)
@@ -147,32 +147,32 @@ class FunctionMaker:
                 function = self.function(node, stand_in)
             except NoFunction:
                 continue
-            found = fold_verdict(function) if method in FOLDS else map_verdict(function)
-            if found.is_read:
-                return found
-            worst = worst or found
+            verdict = fold_verdict(function) if method in FOLDS else map_verdict(function)
+            if verdict.is_read:
+                return verdict
+            worst = worst or verdict
         return worst
 
     def _inner_functions(self, node: ast.expr) -> list[ast.stmt]:
         """Return the functions that are defined in the functions around an expression."""
-        found: list[ast.stmt] = []
+        functions: list[ast.stmt] = []
         for around in self.program.around(node):
             if isinstance(around, ast.FunctionDef):
-                found += [each for each in ast.walk(around) if isinstance(each, ast.FunctionDef) and each is not around
-                          and self.program.scope_of(each) is around]
-        return found
+                functions += [each for each in ast.walk(around) if isinstance(each, ast.FunctionDef)
+                              and each is not around and self.program.scope_of(each) is around]
+        return functions
 
     def _free(self, nodes: list[ast.AST]) -> set[str]:
         loaded: set[str] = set()
         bound = {each.name for each in nodes if isinstance(each, ast.FunctionDef)}
         for node in nodes:
-            for each in ast.walk(node):
-                if isinstance(each, ast.Name):
-                    (loaded if isinstance(each.ctx, ast.Load) else bound).add(each.id)
-                elif isinstance(each, ast.arg):
-                    bound.add(each.arg)
-                elif isinstance(each, ast.FunctionDef):
-                    bound.add(each.name)
+            for part in ast.walk(node):
+                if isinstance(part, ast.Name):
+                    (loaded if isinstance(part.ctx, ast.Load) else bound).add(part.id)
+                elif isinstance(part, ast.arg):
+                    bound.add(part.arg)
+                elif isinstance(part, ast.FunctionDef):
+                    bound.add(part.name)
         return loaded - bound - self.names.keys() - set(dir(builtins))
 
 
@@ -206,8 +206,8 @@ def fold_verdict(function: Callable[..., Any]) -> Verdict:
     >>> fold_verdict(lambda a, b: (a[0] + b[0], a[1] + b[1]))
     Verdict(is_read=True, reason='(add, add)', line=0, ...)
     """
-    found = fold_of(function)
-    return Verdict(True, found.label) if isinstance(found, FoldSpec) else Verdict(False, first_line(found))
+    fold = fold_of(function)
+    return Verdict(True, fold.label) if isinstance(fold, FoldSpec) else Verdict(False, first_line(fold))
 
 
 def aggregate_verdict(step: Callable[..., Any], combine: Callable[..., Any]) -> Verdict:
@@ -218,8 +218,10 @@ def aggregate_verdict(step: Callable[..., Any], combine: Callable[..., Any]) -> 
     >>> aggregate_verdict(lambda t, x: (t[0] + x, t[1] + 1), lambda a, b: (a[0] + b[0], a[1] + b[1]))
     Verdict(is_read=True, reason='(add, add)', line=0, ...)
     """
-    found = aggregation_of(step, combine)
-    return Verdict(False, first_line(found)) if isinstance(found, str) else Verdict(True, found.fold.label)
+    aggregation = aggregation_of(step, combine)
+    if isinstance(aggregation, str):
+        return Verdict(False, first_line(aggregation))
+    return Verdict(True, aggregation.fold.label)
 
 
 def first_line(message: str) -> str:
@@ -236,13 +238,14 @@ def first_line(message: str) -> str:
 
 def _definitions(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
     """Yield the statements that define names without computing, those under ``if __name__ == ...`` among them."""
-    for each in statements:
-        if isinstance(each, _Definition):
-            yield each
-        elif isinstance(each, ast.If | ast.Try):
-            yield from _definitions(each.body)
-        elif isinstance(each, ast.Assign | ast.AnnAssign) and each.value is not None and _is_literal(each.value):
-            yield each
+    for statement in statements:
+        if isinstance(statement, _Definition):
+            yield statement
+        elif isinstance(statement, ast.If | ast.Try):
+            yield from _definitions(statement.body)
+        elif isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None \
+                and _is_literal(statement.value):
+            yield statement
 
 
 def _is_literal(node: ast.expr) -> bool:

@@ -174,10 +174,10 @@ class History:
         with self._writing() as connection:
             connection.execute("INSERT OR IGNORE INTO job (name, script, created) VALUES (?, ?, ?)",
                                (columns.get("name", Path(script).name), script, time.time()))
-            found = int(connection.execute("SELECT id FROM job WHERE script = ?", (script,)).fetchone()[0])
+            job = int(connection.execute("SELECT id FROM job WHERE script = ?", (script,)).fetchone()[0])
             for name, value in columns.items():
-                connection.execute(f"UPDATE job SET {name} = ? WHERE id = ?", (value, found))
-            return found
+                connection.execute(f"UPDATE job SET {name} = ? WHERE id = ?", (value, job))
+            return job
 
     def add_run(self, job: int, **columns: Any) -> int:
         """Add a run of a job, and return its id.
@@ -215,12 +215,12 @@ class History:
 
     def set_advice(self, job: int, advice: list[dict[str, Any]]) -> None:
         """Have a job's advice be this: ``file``, ``line``, ``column_``, ``call``, ``verdict``, ``why``, seconds."""
-        for each in advice:
-            _check("advice", each)
+        for row in advice:
+            _check("advice", row)
         with self._writing() as connection:
             connection.execute("DELETE FROM advice WHERE job = ?", (job,))
-            for each in advice:
-                connection.execute(*_insertion("advice", {"job": job, **each}))
+            for row in advice:
+                connection.execute(*_insertion("advice", {"job": job, **row}))
 
     def add_validation(self, job: int, document: dict[str, Any], cpu: int | None = None, gpu: int | None = None) -> int:
         """Add what ``vispark validate`` found, as JSON has it, of two runs."""
@@ -249,19 +249,19 @@ class History:
         """
         logs: list[str] = []
         with self._writing() as connection:
-            found = set()
+            old = set()
             if days is not None:
-                found |= {row[0] for row in connection.execute("SELECT id FROM run WHERE started < ?",
-                                                               (time.time() - days * 86400,))}
+                old |= {row[0] for row in connection.execute("SELECT id FROM run WHERE started < ?",
+                                                             (time.time() - days * 86400,))}
             if runs is not None:
-                found |= {row[0] for row in connection.execute(
+                old |= {row[0] for row in connection.execute(
                     "SELECT id FROM (SELECT id, row_number() OVER (PARTITION BY job ORDER BY started DESC, id DESC) AS "
                     "place FROM run) WHERE place > ?", (runs,))}
-            for run in found:
+            for run in old:
                 logs += [row[0] for row in connection.execute("DELETE FROM run WHERE id = ? RETURNING log", (run,))]
         for log in filter(None, logs):
             is_gone(log)
-        return len(found)
+        return len(old)
 
     # Reading ----------------------------------------------------------------------------------------------------------
 
@@ -306,8 +306,8 @@ class History:
         """
         with self._connected() as connection:
             connection.execute("BEGIN")
-            found = connection.execute("SELECT * FROM job WHERE id = ?", (job,)).fetchone()
-            if found is None:
+            job_row = connection.execute("SELECT * FROM job WHERE id = ?", (job,)).fetchone()
+            if job_row is None:
                 raise JobMissing(f"the history has no job {job}; vispark report list has those that it has")
 
             def rows(statement: str) -> list[dict[str, Any]]:
@@ -321,9 +321,9 @@ class History:
         for run in runs:
             run["conf"] = json.loads(run["conf"])
             run["loops"] = [loop for loop in loops if loop["run"] == run["id"]]
-        for each in validations:
-            each["document"] = json.loads(each["document"])
-        return {**dict(found), "runs": runs, "advice": advice, "validations": validations, "predictions": predictions}
+        for validation in validations:
+            validation["document"] = json.loads(validation["document"])
+        return {**dict(job_row), "runs": runs, "advice": advice, "validations": validations, "predictions": predictions}
 
 
     def log_of(self, run: int) -> str | None:
@@ -335,10 +335,10 @@ class History:
             If there is no such run.
         """
         with self._connected() as connection:
-            found = connection.execute("SELECT log FROM run WHERE id = ?", (run,)).fetchone()
-        if found is None:
+            row = connection.execute("SELECT log FROM run WHERE id = ?", (run,)).fetchone()
+        if row is None:
             raise JobMissing(f"the history has no run {run}")
-        return found[0] or None
+        return row[0] or None
 
     def runs_on_clusters(self, limit: int = 1000) -> list[dict[str, Any]]:
         """Return the runs on clusters, the newest first: id, job, its name, and the cluster's name."""

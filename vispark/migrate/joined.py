@@ -32,9 +32,9 @@ class JoinedProgram(SourceProgram):
 
     def __init__(self, script: SourceProgram, modules: Iterable[SourceProgram]):
         text, parts = "", list[SourcePart]()
-        for each in (*modules, script):
-            parts.append(SourcePart(each.file, each.source, text.count("\n")))
-            text += each.source if each.source.endswith("\n") or each is script else each.source + "\n"
+        for program in (*modules, script):
+            parts.append(SourcePart(program.file, program.source, text.count("\n")))
+            text += program.source if program.source.endswith("\n") or program is script else program.source + "\n"
         self._modules = {Path(each.file).stem for each in modules}
         self._names = {name: taken for each in (*modules, script) for name, taken in _renamed(each)}
         super().__init__(script.file, text)
@@ -63,15 +63,15 @@ class JoinedProgram(SourceProgram):
 
     def edited(self, edits: list[Edit]) -> dict[str, str]:
         """Return the changed sources by file."""
-        whole, found, start = SourceBytes(self.source), dict[str, str](), 0
+        whole, texts, start = SourceBytes(self.source), dict[str, str](), 0
         for part, behind in zip(self.parts, (*self.parts[1:], None), strict=True):
             end = len(whole.data) if behind is None else whole.offset(behind.first + 1, 0)
             own = [Edit(each.start - start, each.end - start, each.text) for each in edits if start <= each.start < end
                    or (behind is None and each.start == end)]
             if own:
-                found[part.file] = SourceBytes(whole.data[start:end].decode()).edited(own)
+                texts[part.file] = SourceBytes(whole.data[start:end].decode()).edited(own)
             start = end
-        return found
+        return texts
 
 
 def with_modules(program: SourceProgram, sources: Mapping[str, str] | None = None) -> SourceProgram:

@@ -124,8 +124,8 @@ def offer_jvm() -> None:
 def _read_offer(descriptor: int) -> JvmGateway | None:
     """Return the gateway that :func:`offer_jvm` wrote to a pipe, which is closed; None where it wrote nothing."""
     with os.fdopen(descriptor) as pipe:
-        said = pipe.read()
-    return JvmGateway(**json.loads(said)) if said else None
+        offer = pipe.read()
+    return JvmGateway(**json.loads(offer)) if offer else None
 
 
 def adopt_settings() -> None:

@@ -15,7 +15,7 @@ from vispark.migrate.report_page import seconds_text
 from vispark.migrate.validation import Validation
 
 
-def keep_predictions(history: History, job: int, answer: Qualification, found: Validation | None = None) -> None:
+def keep_predictions(history: History, job: int, answer: Qualification, validation: Validation | None = None) -> None:
     """Write the predicted passes of a program's loops to the store.
 
     Parameters
@@ -26,13 +26,13 @@ def keep_predictions(history: History, job: int, answer: Qualification, found: V
         The program's.
     answer : Qualification
         Of its recording, with predictions.
-    found : Validation, optional
+    validation : Validation, optional
         Of its port. A prediction is kept with the line of the statement of its loop that was measured; without one,
         with the line of the loop.
     """
-    for line, each, _ in _predicted(answer, found):
-        low, high = each["pass"]
-        history.add_prediction(job, line, each["device"], low, high)
+    for line, prediction, _ in _predicted(answer, validation):
+        low, high = prediction["pass"]
+        history.add_prediction(job, line, prediction["device"], low, high)
 
 
 @dataclass(frozen=True)
@@ -61,40 +61,41 @@ class ComparedPass:
         return 1 / factor <= self.ratio <= factor
 
     def __str__(self) -> str:
-        said = "as predicted" if self.low <= self.measured <= self.high else \
+        verdict = "as predicted" if self.low <= self.measured <= self.high else \
             f"{self.ratio:.2g} of the middle of what was predicted"
         return (f"line {self.line}: a pass of {seconds_text(self.measured)}, predicted "
-                f"{Interval(self.low, self.high)}: {said}")
+                f"{Interval(self.low, self.high)}: {verdict}")
 
 
-def predicted_passes(answer: Qualification, target: PredictionTarget, found: Validation) -> list[ComparedPass]:
+def predicted_passes(answer: Qualification, target: PredictionTarget, validation: Validation) -> list[ComparedPass]:
     """Return the passes that were predicted for the device on which a port ran, and measured."""
     return [ComparedPass(line, each["pass"][0], each["pass"][1], seconds)
-            for line, each, seconds in _predicted(answer, found)
+            for line, each, seconds in _predicted(answer, validation)
             if seconds is not None and target.is_here(each["device"])]
 
 
-def _predicted(answer: Qualification, found: Validation | None) -> Iterator[tuple[int, dict[str, Any], float | None]]:
+def _predicted(answer: Qualification,
+               validation: Validation | None) -> Iterator[tuple[int, dict[str, Any], float | None]]:
     """Yield the predictions that there are, each with its line and the measured seconds of its port's pass."""
-    for each in answer.extra.get("predictions", []):
-        if each["pass"] is not None:
-            loop = next(one for one in answer.loops if one.line == each["line"])
-            line, seconds = measured_pass(loop, found) if found is not None else (loop.line, None)
-            yield line, each, seconds
+    for prediction in answer.extra.get("predictions", []):
+        if prediction["pass"] is not None:
+            loop = next(one for one in answer.loops if one.line == prediction["line"])
+            line, seconds = measured_pass(loop, validation) if validation is not None else (loop.line, None)
+            yield line, prediction, seconds
 
 
-def measured_pass(loop: LoopAdvice, found: Validation) -> tuple[int, float | None]:
+def measured_pass(loop: LoopAdvice, validation: Validation) -> tuple[int, float | None]:
     """Return the first statement of a loop that ran in each pass, by its line, and the median seconds of its port's.
 
     It may be in a function that the loop calls. Where there is none, the loop's line, and None.
     """
     lines = {each.line for each in loop.advice}
     last = max(lines, default=loop.line)
-    inside = [each for each in found.statements if loop.line < each.reference.line <= last]
-    called = [each for each in found.statements
+    inside = [each for each in validation.statements if loop.line < each.reference.line <= last]
+    called = [each for each in validation.statements
               if each.reference.line in lines and len(each.reference.values) == loop.passes]
-    for each in (*inside, *called):
-        passes = loop_of(each.other)
+    for statement in (*inside, *called):
+        passes = loop_of(statement.other)
         if passes is not None:
-            return each.reference.line, float(passes["median"])
+            return statement.reference.line, float(passes["median"])
     return loop.line, None

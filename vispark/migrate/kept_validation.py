@@ -17,7 +17,7 @@ from vispark.migrate.sites import SourceProgram
 from vispark.migrate.validation import StatementResults, Validation
 
 
-def keep_validation(history: History, cpu: Path, gpu: Path, found: Validation,
+def keep_validation(history: History, cpu: Path, gpu: Path, validation: Validation,
                     answer: Qualification | None = None, traces: Path | None = None, cluster: str = "") -> int:
     """Write a validation, the runs that it rests on and the advice to the store, and return the job's id.
 
@@ -27,7 +27,7 @@ def keep_validation(history: History, cpu: Path, gpu: Path, found: Validation,
         The store.
     cpu, gpu : Path
         The program, whose path names the job, and its port.
-    found : Validation
+    validation : Validation
         Their comparison.
     answer : Qualification, optional
         The advice. [default: that by the source]
@@ -41,11 +41,11 @@ def keep_validation(history: History, cpu: Path, gpu: Path, found: Validation,
     history.job(str(cpu.resolve()), diff=diff_of(source, port, cpu.name, gpu.name))
     # Of the script, which has run, imports and functions are made once more.
     history.set_advice(job, advice_rows(answer or qualify_source(SourceProgram(str(cpu), source))))
-    runs = [_keep_run(history, job, kind, script, [getattr(each, side) for each in found.statements], traces,
+    runs = [_keep_run(history, job, kind, script, [getattr(each, side) for each in validation.statements], traces,
                       seconds=seconds, cluster=cluster)
-            for kind, side, seconds, script in (("cpu", "reference", found.cpu_seconds, cpu),
-                                                ("gpu", "other", found.gpu_seconds, gpu))]
-    history.add_validation(job, found.as_json(), *runs)
+            for kind, side, seconds, script in (("cpu", "reference", validation.cpu_seconds, cpu),
+                                                ("gpu", "other", validation.gpu_seconds, gpu))]
+    history.add_validation(job, validation.as_json(), *runs)
     return job
 
 
@@ -73,8 +73,8 @@ def _keep_run(history: History, job: int, kind: str, script: Path, results: Sequ
               traces: Path | None, **columns: Any) -> int:
     """Add a run with its loops and its trace to the store, and return its id."""
     run = history.add_run(job, kind=kind, **{"state": "done", **columns})
-    for each in results:
-        loop = loop_of(each)
+    for statement in results:
+        loop = loop_of(statement)
         if loop:
             history.add_loop(run, file=script.name, **loop)
     if traces is not None:

@@ -57,16 +57,16 @@ def _statement(program: SourceProgram, node: ast.AST) -> ast.stmt:
 
 def _names_read(program: SourceProgram, call: RddCall) -> set[str]:
     """Return the names that an operation's functions, and those of the program that they call, find around them."""
-    found, todo, seen = set[str](), list[ast.AST](call.node.args), set[str]()
+    read, todo, seen = set[str](), list[ast.AST](call.node.args), set[str]()
     while todo:
         node = todo.pop()
         inside = list(ast.walk(node))
         own = {each.arg for each in inside if isinstance(each, ast.arg)}
         names = {each.id for each in inside if isinstance(each, ast.Name)} - own
-        found |= names
+        read |= names
         todo += [program.functions[name] for name in names & program.functions.keys() - seen]
         seen |= names
-    return found
+    return read
 
 
 def _changed(node: ast.stmt) -> Iterator[str]:
@@ -80,8 +80,8 @@ def _changed(node: ast.stmt) -> Iterator[str]:
             node.value.func, ast.Attribute) and node.value.func.attr in IN_PLACE:
         targets = [node.value.func.value]
     for target in targets:
-        for each in target.elts if isinstance(target, ast.Tuple | ast.List) else [target]:
-            while isinstance(each, ast.Subscript | ast.Attribute | ast.Starred):
-                each = each.value
-            if isinstance(each, ast.Name):
-                yield each.id
+        for changed in target.elts if isinstance(target, ast.Tuple | ast.List) else [target]:
+            while isinstance(changed, ast.Subscript | ast.Attribute | ast.Starred):
+                changed = changed.value
+            if isinstance(changed, ast.Name):
+                yield changed.id

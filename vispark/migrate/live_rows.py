@@ -48,8 +48,8 @@ def live_row_function(function: types.FunctionType, row: FunctionOfRow) -> tuple
 def _execute(text: str, names: dict[str, Any]) -> None:
     """Execute a text, whose functions the translator finds by the name of a file; they get their defaults later."""
     tree = ast.parse(text)
-    for each in ast.walk(tree):
-        for default in each.defaults if isinstance(each, ast.arguments) else ():
+    for node in ast.walk(tree):
+        for default in node.defaults if isinstance(node, ast.arguments) else ():
             names |= {name.id: None for name in ast.walk(default) if isinstance(name, ast.Name)} | names
     file = f"<row function {next(_NUMBERS)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
@@ -67,7 +67,7 @@ def names_around(function: Callable[..., Any]) -> dict[str, Any]:
     >>> found["inner"] is inner, found["k"]
     (True, 3)
     """
-    found: dict[str, Any] = {}
+    around: dict[str, Any] = {}
     todo, seen = [function], list[Any]()
     while todo:
         one = todo.pop(0)
@@ -80,8 +80,8 @@ def names_around(function: Callable[..., Any]) -> dict[str, Any]:
             with suppress(ValueError):
                 names[name] = cell.cell_contents
         for name, value in names.items():
-            found.setdefault(name, value)
+            around.setdefault(name, value)
             todo.append(value)
     for one in seen:        # annotations are no names of the code
-        found = {**one.__globals__, **found}
-    return found
+        around = {**one.__globals__, **around}
+    return around

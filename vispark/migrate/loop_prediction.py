@@ -64,8 +64,8 @@ class PredictionTarget:
         That is the calibrated one, if it was measured there; else what the probe alone says.
         """
         known = any(each.runs == device for each in self.devices.values())
-        here = {} if known else {HERE: DeviceRates(f"this machine, {device}", runs=device)}
-        return replace(self, devices={**self.devices, **here}, probed=device)
+        this_machine = {} if known else {HERE: DeviceRates(f"this machine, {device}", runs=device)}
+        return replace(self, devices={**self.devices, **this_machine}, probed=device)
 
     def is_here(self, device: str) -> bool:
         """Return whether a device, by its name, is that on which actions are probed."""
@@ -122,7 +122,7 @@ def predicted_loop(loop: LoopAdvice, verdicts: Mapping[RddCall, Advice], recorde
     if not loop.qualifies or loop.low is None or loop.high is None:
         return []
     work, data = _work(loop, verdicts, recorded, capture)
-    found = []
+    predictions = []
     for device, rates in target.devices.items():
         one = work if isinstance(work, UnknownTime) else predict_pass(work, rates)
         times = None
@@ -133,16 +133,16 @@ def predicted_loop(loop: LoopAdvice, verdicts: Mapping[RddCall, Advice], recorde
                                  target.load + Interval(loading, loading))
         rows = [] if device == HERE or times is None or isinstance(work, UnknownTime) else shapes(
             work, target.passes, times.cpu_rest + times.gpu_load, data, {device: rates}, target.prices)
-        found.append(LoopPrediction(device, rates.name, rates.calibrated, rates.basis, one, times,
-                                    (loop.passes or 1, target.passes), least_gpus(data, rates),
-                                    target.prices, rows))
-    return found
+        predictions.append(LoopPrediction(device, rates.name, rates.calibrated, rates.basis, one, times,
+                                          (loop.passes or 1, target.passes), least_gpus(data, rates),
+                                          target.prices, rows))
+    return predictions
 
 
 def _work(loop: LoopAdvice, verdicts: Mapping[RddCall, Advice], recorded: Mapping[RddCall, CapturedCall],
           capture: RunCapture) -> tuple[PassWork | UnknownTime, float]:
     """Return the work of a pass, and the bytes that its data takes."""
-    said = {found.number: verdicts[call].verdict for call, found in recorded.items() if call in verdicts}
+    verdict_of = {found.number: verdicts[call].verdict for call, found in recorded.items() if call in verdicts}
     actions = [found for call, found in recorded.items() if call in verdicts and found.starts]
     kernels, jobs, data = [], [], 0.0
     for action in actions:
@@ -150,18 +150,18 @@ def _work(loop: LoopAdvice, verdicts: Mapping[RddCall, Advice], recorded: Mappin
         inside = [call for call in chain if call.count is None]
         # A line search, for one, runs an action several times a pass.
         times = max(1, round(len(action.starts) / max(1, loop.passes or 1)))
-        if any(said.get(call.number) in ("stays", "by hand") for call in inside):
+        if any(verdict_of.get(call.number) in ("stays", "by hand") for call in inside):
             jobs += [action] * times
             continue
         is_known = action.method == "count" and inside == [action]      # how many records are held, the driver knows
-        if is_known or not any(said.get(call.number) in ON_DEVICE for call in inside):
+        if is_known or not any(verdict_of.get(call.number) in ON_DEVICE for call in inside):
             continue
         held = next((call for call in chain if call.count is not None), None)
         if held is None or held.record_bytes is None:
             return UnknownTime("the bytes of a kernel (a recording with samples of what is cached has them)"), data
         size = (held.count or 0) * held.record_bytes
         data = max(data, size)
-        maps = [call for call in inside if call.method in MAPS and said.get(call.number) in ON_DEVICE]
+        maps = [call for call in inside if call.method in MAPS and verdict_of.get(call.number) in ON_DEVICE]
         kernels += [kernel_work(size, held.count or 0, maps[0] if maps else None, inside)] * times
     job = Interval(min(min(each.seconds) for each in jobs), max(max(each.seconds) for each in jobs)) if jobs else None
     driver = sum(found.driver for call, found in recorded.items() if call in verdicts)

@@ -77,11 +77,11 @@ def site_of(text: str) -> CallSite | None:
 def loops_of(application: Application) -> list[LoggedLoop]:
     """Return the loops of an application, in the order of their first jobs."""
     jobs = [job for job in sorted(application.jobs.values(), key=lambda job: job.number) if not job.failed and job.end]
-    found = []
+    loops = []
     for first, period, times in repeats([job.site for job in jobs]):
-        found.append(_of_jobs(application, jobs[first:first + period * times], period))
-    found += [loop for job in jobs if (loop := _of_one_job(application, job)) is not None]
-    return [loop for loop in found if loop.sites]
+        loops.append(_of_jobs(application, jobs[first:first + period * times], period))
+    loops += [loop for job in jobs if (loop := _of_one_job(application, job)) is not None]
+    return [loop for loop in loops if loop.sites]
 
 
 def single_jobs(application: Application) -> list[LoggedLoop]:

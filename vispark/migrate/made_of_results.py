@@ -105,14 +105,14 @@ class _RecordFlow:
             number: int = node.args[0].value       # type: ignore[attr-defined]
             return {number} & self._numbers if any(isinstance(each, ast.Attribute) and each.attr in _UNORDERED
                                                    for each in ast.walk(node)) else set()
-        found = set[int]()
+        sources = set[int]()
         if is_place(node):
-            found |= self._sources.get(self.place(scope, node), set())
+            sources |= self._sources.get(self.place(scope, node), set())
         elif isinstance(node, ast.Call) and (name := _name_of(node)) is not None:
-            found |= self._returned.get(name, set())
-        for each in ast.iter_child_nodes(node):
-            found |= self.of(scope, each)
-        return found
+            sources |= self._returned.get(name, set())
+        for child in ast.iter_child_nodes(node):
+            sources |= self.of(scope, child)
+        return sources
 
     def place(self, scope: str, node: ast.AST) -> _Place:
         """Return the place of a name, or of an attribute of one, that a function uses."""
@@ -142,8 +142,8 @@ class _RecordFlow:
         if isinstance(node, ast.Call) and not _is_record(node):
             for inside, names in self._functions.get(_name_of(node) or "", []):
                 own = names[isinstance(node.func, ast.Attribute) and names[:1] == ["self"]:]
-                given = [*zip(own, node.args, strict=False), *((each.arg, each.value) for each in node.keywords)]
-                for name, value in given:
+                arguments = [*zip(own, node.args, strict=False), *((each.arg, each.value) for each in node.keywords)]
+                for name, value in arguments:
                     grown |= _grows(self._sources.setdefault((inside, name or ""), set()), self.of(scope, value))
         return grown
 
@@ -190,8 +190,8 @@ class _Recording(ast.NodeTransformer):
         def is_made(node: ast.AST) -> bool:
             return not isinstance(node, ast.Starred) and bool(self._flow.of(scope, node))
 
-        given = [*value.args, *(each.value for each in value.keywords)] if isinstance(value, ast.Call) else []
-        if not any(map(is_made, given if isinstance(statement, ast.Expr) else [value])) or (
+        values = [*value.args, *(each.value for each in value.keywords)] if isinstance(value, ast.Call) else []
+        if not any(map(is_made, values if isinstance(statement, ast.Expr) else [value])) or (
                 is_place(value) and not isinstance(statement, ast.If)):
             return
         call = record_call(self._noted(statement, target_of(statement), self._flow.of(scope, value)))
@@ -212,8 +212,8 @@ class _Recording(ast.NodeTransformer):
                 number = self._noted(loop, place, sources)
                 text = f"try:\n    {RECORD}({number}, {place})\nexcept (NameError, AttributeError):\n    pass\n"
                 for statement in ast.parse(text).body:
-                    for each in ast.walk(statement):
-                        ast.copy_location(each, loop)
+                    for node in ast.walk(statement):
+                        ast.copy_location(node, loop)
                     yield statement
 
     def _is_read_next(self, place: str, loop: ast.For) -> bool:
@@ -222,11 +222,11 @@ class _Recording(ast.NodeTransformer):
             return True
         inside = {id(each) for each in ast.walk(loop)}
         end, outer = loop.end_lineno or loop.lineno, self._loops[0] if self._loops else None
-        found = [((each.lineno, isinstance(each.ctx, ast.Store)), each) for each in ast.walk(self._bodies[-1])
+        names = [((each.lineno, isinstance(each.ctx, ast.Store)), each) for each in ast.walk(self._bodies[-1])
                  if isinstance(each, ast.Name) and each.id == place and id(each) not in inside]
-        behind = sorted((at, isinstance(each.ctx, ast.Load)) for at, each in found if at[0] > end)
+        behind = sorted((at, isinstance(each.ctx, ast.Load)) for at, each in names if at[0] > end)
         # What comes behind the last line of an outer loop's body is its first one.
-        again = sorted((at, isinstance(each.ctx, ast.Load)) for at, each in found if outer is not None
+        again = sorted((at, isinstance(each.ctx, ast.Load)) for at, each in names if outer is not None
                        and outer.lineno <= at[0] <= loop.lineno)  # type: ignore[attr-defined]
         return next((is_read for _, is_read in [*behind, *again]), False)
 

@@ -22,9 +22,9 @@ def modules_beside(program: SourceProgram, seen: set[Path] | None = None) -> Ite
         if path.is_file() and path.resolve() not in seen:
             seen.add(path.resolve())
             with suppress(SourceError):
-                found = SourceProgram.read(path)
-                yield found
-                yield from modules_beside(found, seen)
+                module = SourceProgram.read(path)
+                yield module
+                yield from modules_beside(module, seen)
 
 
 def called_in_loops(program: SourceProgram, modules: list[SourceProgram]) -> Iterator[str]:
@@ -44,25 +44,25 @@ they are looked at with it']
                 node)):
             continue
         module, name = _target(node.func, names)
-        for found in modules:
-            if Path(found.file).stem == module.rpartition(".")[2]:
-                function = found.functions.get(name)
-                lines = sorted({call.line for call in found.calls if call.scope is function})
+        for beside in modules:
+            if Path(beside.file).stem == module.rpartition(".")[2]:
+                function = beside.functions.get(name)
+                lines = sorted({call.line for call in beside.calls if call.scope is function})
                 if function is not None and lines:
-                    yield (f"{Path(program.file).name}, line {node.lineno}: {name} of {Path(found.file).name} has "
+                    yield (f"{Path(program.file).name}, line {node.lineno}: {name} of {Path(beside.file).name} has "
                            f"operations of RDDs, lines {', '.join(map(str, lines))}; bring them into the loop of the "
                            "script, where they are looked at with it")
 
 
 def _imported(program: SourceProgram) -> dict[str, str]:
     """Return the modules by the names under which a source has them or what it takes of them."""
-    found: dict[str, str] = {}
+    imported: dict[str, str] = {}
     for node in ast.walk(program.tree):
         if isinstance(node, ast.Import):
-            found |= {each.asname or each.name: each.name for each in node.names}
+            imported |= {each.asname or each.name: each.name for each in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {each.asname or each.name: node.module for each in node.names}
-    return found
+            imported |= {each.asname or each.name: node.module for each in node.names}
+    return imported
 
 
 def _target(function: ast.expr, names: dict[str, str]) -> tuple[str, str]:

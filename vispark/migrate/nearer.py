@@ -64,8 +64,8 @@ def _distance(value: Any, wide: Any) -> np.longdouble:
     one, two = np.longdouble(value), np.longdouble(wide)
     if one == two or (np.isnan(one) and np.isnan(two)):
         return np.longdouble(0)
-    found = np.abs(one - two)
-    return np.longdouble(np.inf) if np.isnan(found) else found
+    distance = np.abs(one - two)
+    return np.longdouble(np.inf) if np.isnan(distance) else distance
 
 
 def value_at(result: Any, place: ValuePlace) -> Any:
@@ -115,5 +115,5 @@ def _element(array: np.ndarray | StoredArray, path: tuple[Any, ...]) -> Any:
     return _part(array[at], part)
 
 
-def _part(found: Any, part: tuple[Any, ...]) -> Any:
-    return (found.real, found.imag)[part[0]] if part else found
+def _part(value: Any, part: tuple[Any, ...]) -> Any:
+    return (value.real, value.imag)[part[0]] if part else value

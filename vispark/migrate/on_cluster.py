@@ -33,11 +33,12 @@ def settings_of(cluster: str, conf: Sequence[str]) -> SubmitSettings:
     own = spark_submit.settings_of(conf)
     if not cluster:
         return SubmitSettings("", own)
-    record, found = Clusters().submission(cluster)
-    if hasattr(platform_of(record.platform), "send") or "cluster" in found.options:
+    record, submission = Clusters().submission(cluster)
+    if hasattr(platform_of(record.platform), "send") or "cluster" in submission.options:
         raise ClusterError(f"programs go to cluster {cluster} with a driver of its own, whose results cannot be "
                            "compared from here: call vispark run on its first machine")
-    return SubmitSettings(found.master, found.conf | own, found.options, found.environment, found.secrets)
+    return SubmitSettings(submission.master, submission.conf | own, submission.options, submission.environment,
+                          submission.secrets)
 
 
 @contextmanager

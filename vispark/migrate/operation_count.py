@@ -75,9 +75,9 @@ def _counted(value: Any, counts: Counter[str]) -> Any:
     if isinstance(value, tuple):
         return tuple([_counted(each, counts) for each in value])
     if isinstance(value, np.ndarray | np.generic | float) or type(value) is int:
-        found = np.asarray(value).view(CountingArray)
-        found.counts = counts
-        return found
+        counted = np.asarray(value).view(CountingArray)
+        counted.counts = counts
+        return counted
     return value
 
 

@@ -91,12 +91,12 @@ def function_edits(text: SourceBytes, function: ast.expr, form: ConvertedRecords
         return [Edit(text.start(function), text.end(function), f"lambda {name}: {function.id}({form.restored(name)})")]
     if not isinstance(function, ast.Lambda) or len(function.args.args) != 1 or _binds(function):
         return None
-    name, found = function.args.args[0].arg, list[Edit]()
+    name, edits = function.args.args[0].arg, list[Edit]()
     around = {each.value: each for each in ast.walk(function.body) if isinstance(each, ast.Subscript | ast.Attribute)}
-    for each in ast.walk(function.body):
-        if isinstance(each, ast.Name) and each.id == name:
-            found += _part_edits(text, each, around.get(each), form)
-    return found
+    for part in ast.walk(function.body):
+        if isinstance(part, ast.Name) and part.id == name:
+            edits += _part_edits(text, part, around.get(part), form)
+    return edits
 
 
 def _part_edits(text: SourceBytes, name: ast.Name, around: ast.Subscript | ast.Attribute | None,
@@ -112,19 +112,19 @@ def _part_edits(text: SourceBytes, name: ast.Name, around: ast.Subscript | ast.A
     return [Edit(text.start(name), text.end(name), form.restored(name.id))]
 
 
-def other_uses(program: SourceProgram, made: set[RddCall], ported: set[RddCall]) -> Iterator[RddCall]:
+def other_uses(program: SourceProgram, pairs: set[RddCall], ported: set[RddCall]) -> Iterator[RddCall]:
     """Yield the operations on cached records that would see what the port has and are not ported.
 
     Parameters
     ----------
     program : SourceProgram
-    made : set of RddCall
+    pairs : set of RddCall
         What makes and keeps the records.
     ported : set of RddCall
         Operations whose functions are made ones of what the port has.
     """
     for call in program.calls:
-        if program.before(call) in made and call not in made | ported and call.method not in _BLIND:
+        if program.before(call) in pairs and call not in pairs | ported and call.method not in _BLIND:
             above = program.parent(call.node)
             # X.cache().first(), for the effect on X.
             if not (call.method in ("first", "take") and isinstance(above, ast.Expr)):

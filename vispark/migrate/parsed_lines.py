@@ -42,14 +42,14 @@ class LineValue:
 
     def arguments(self) -> list[str]:
         """Return the arguments of ``vispark.read_text`` behind the path, as text."""
-        found = [f'"{self.dtype}"']
+        arguments = [f'"{self.dtype}"']
         if self.delimiter:
-            found.append(f"delimiter={self.delimiter!r}".replace("'", '"'))
+            arguments.append(f"delimiter={self.delimiter!r}".replace("'", '"'))
         if self.kind == "number":
-            found.append(f"columns={self.columns[0] if self.columns else 0}")
+            arguments.append(f"columns={self.columns[0] if self.columns else 0}")
         elif self.columns is not None:
-            found.append(f"columns={list(self.columns)}")
-        return found
+            arguments.append(f"columns={list(self.columns)}")
+        return arguments
 
 
 class LineParser:
@@ -88,8 +88,8 @@ class LineParser:
 
     def _of_body(self, function: ast.FunctionDef, value: LineValue) -> LineValue:
         names, body = {_parameter(function): value}, function.body
-        for each in body:
-            match each:
+        for statement in body:
+            match statement:
                 case ast.Expr(value=ast.Constant()):
                     continue
                 case ast.Assign(targets=[ast.Name(id=name)], value=expression):
@@ -97,7 +97,7 @@ class LineParser:
                 case ast.Return(value=expression) if expression is not None:
                     return self.value(expression, names)
                 case _:
-                    raise NotNumbers(f"{self.program.where(each.lineno)} is more than an assignment and a return")
+                    raise NotNumbers(f"{self.program.where(statement.lineno)} is more than an assignment and a return")
         raise NotNumbers(f"{function.name} returns nothing")
 
     def value(self, node: ast.expr, names: Mapping[str, LineValue]) -> LineValue:
@@ -134,29 +134,29 @@ class LineParser:
 
     def _arguments(self, nodes: list[ast.expr], names: Mapping[str, LineValue]) -> list[LineValue | None]:
         """Return the arguments' values; None of those that are no part of the line, as a dtype and a function are."""
-        found: list[LineValue | None] = []
-        for each in nodes:
-            uses = {one.id for one in ast.walk(each) if isinstance(one, ast.Name)} & names.keys()
-            found.append(self.value(each, names) if uses else None)
-        return found
+        values: list[LineValue | None] = []
+        for node in nodes:
+            uses = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)} & names.keys()
+            values.append(self.value(node, names) if uses else None)
+        return values
 
-    def _each(self, over: LineValue, each: ast.expr, name: str, names: Mapping[str, LineValue],
+    def _each(self, over: LineValue, element: ast.expr, name: str, names: Mapping[str, LineValue],
               kind: str) -> LineValue:
         if over.kind != "fields":
-            raise _unknown(each)
+            raise _unknown(element)
         # Each field is what one of them is.
-        one = self.value(each, {**names, name: LineValue("field", over.delimiter)})
+        one = self.value(element, {**names, name: LineValue("field", over.delimiter)})
         if one.kind != "number":
-            raise _unknown(each)
+            raise _unknown(element)
         return replace(over, kind=kind, dtype=one.dtype)
 
     def _of_method(self, of: LineValue, method: str, call: ast.Call) -> LineValue:
-        given = [ast.literal_eval(each) for each in call.args if isinstance(each, ast.Constant)]
-        if len(given) == len(call.args) and not call.keywords:
-            if of.kind in ("line", "field") and method in _STRIPPING and not "".join(given).strip():
+        constants = [ast.literal_eval(each) for each in call.args if isinstance(each, ast.Constant)]
+        if len(constants) == len(call.args) and not call.keywords:
+            if of.kind in ("line", "field") and method in _STRIPPING and not "".join(constants).strip():
                 return of
-            if of.kind == "line" and method == "split" and len(given) <= 1:
-                return LineValue("fields", _delimiter(given[0] if given else None, call))
+            if of.kind == "line" and method == "split" and len(constants) <= 1:
+                return LineValue("fields", _delimiter(constants[0] if constants else None, call))
         if of.kind == "array" and method == "astype" and len(call.args) == 1:
             return replace(of, dtype=self._converted(of.dtype, self._dtype(call.args[0]), call))
         raise _unknown(call)
@@ -182,13 +182,13 @@ class LineParser:
         raise NotNumbers(f"{ast.unparse(function)} is not known to make numbers of a line's fields")
 
     def _array(self, of: LineValue, nodes: list[ast.expr], named: Mapping[str, ast.expr]) -> LineValue:
-        given = nodes[1] if len(nodes) > 1 else named.get("dtype")
-        if of.kind == "fields" and given is not None and not named.keys() - {"dtype"}:
-            return replace(of, kind="array", dtype=self._dtype(given))
+        dtype = nodes[1] if len(nodes) > 1 else named.get("dtype")
+        if of.kind == "fields" and dtype is not None and not named.keys() - {"dtype"}:
+            return replace(of, kind="array", dtype=self._dtype(dtype))
         if of.kind not in ("list", "tuple", "array") or named.keys() - {"dtype"} or len(nodes) > 2:
             raise NotNumbers("np.array of what is no list of numbers")
-        return replace(of, kind="array", dtype=of.dtype if given is None else self._converted(
-            of.dtype, self._dtype(given), given))
+        return replace(of, kind="array", dtype=of.dtype if dtype is None else self._converted(
+            of.dtype, self._dtype(dtype), dtype))
 
     def _from_string(self, nodes: list[ast.expr], named: Mapping[str, ast.expr]) -> LineValue:
         dtype = nodes[1] if len(nodes) > 1 else named.get("dtype")
@@ -226,10 +226,10 @@ class LineParser:
 
 def _parameter(function: ast.Lambda | ast.FunctionDef) -> str:
     """Return the name of a function's only parameter."""
-    given = function.args
-    if len(given.args) != 1 or given.posonlyargs or given.kwonlyargs or given.vararg or given.kwarg:
+    arguments = function.args
+    if len(arguments.args) != 1 or arguments.posonlyargs or arguments.kwonlyargs or arguments.vararg or arguments.kwarg:
         raise NotNumbers("its function is not one of a line alone")
-    return given.args[0].arg
+    return arguments.args[0].arg
 
 
 def _delimiter(text: str | None, node: ast.AST) -> str | None:

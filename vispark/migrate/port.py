@@ -187,8 +187,8 @@ class _Porter:
         for base in bases:
             self._unshared(loop, base)
         before, edits = self._dissolved({*kept, *bases}, calls, bases)
-        for each in kept:
-            edits += self._cache(each, calls, before)
+        for call_kept in kept:
+            edits += self._cache(call_kept, calls, before)
         edits += self._reading(verdicts)
         for call in calls:
             edits += self._call(call, verdicts[call], kept[0], bases)
@@ -209,9 +209,9 @@ class _Porter:
 
     def _also_kept(self, kept: list[RddCall], calls: list[RddCall]) -> list[RddCall]:
         """Return the further caches of RDDs that functions of the loop are called with, in the loop or elsewhere."""
-        given = self._given(calls)
+        passed = self._given(calls)
         return [call for call in self.program.calls if call not in kept and call.method in ("cache", "persist")
-                and (call in given or self.program.before(call) in given - set(kept))]
+                and (call in passed or self.program.before(call) in passed - set(kept))]
 
     def _given(self, calls: list[RddCall]) -> set[RddCall]:
         """Return the calls that make the RDDs which functions of a loop are called with."""
@@ -259,7 +259,7 @@ class _Porter:
                                  f"Spark, by {self.program.where(bad[0].line)}; decide whether there are to be two "
                                  "copies of the data")
 
-    def _dissolved(self, made: set[RddCall], calls: list[RddCall],
+    def _dissolved(self, pairs: set[RddCall], calls: list[RddCall],
                    bases: set[RddCall]) -> tuple[str, list[Edit]]:
         """Return the text before the cache, and edits of what else goes over what is cached.
 
@@ -280,12 +280,12 @@ class _Porter:
                                  f"the loop have as {form.become}; write all of them in one way")
         ported = {call for each in self.program.loops().values() for call in each} & changed
         edits = list[Edit]()
-        for other in other_uses(self.program, made, ported):
+        for other in other_uses(self.program, pairs, ported):
             if other.method in DRAWS or (other.method == "filter" and other in calls):
                 continue
-            found = list_edits(self.text, other, form) if other.method in LISTS else map_edits(self.text, other, form)
-            if found is not None:
-                edits += found
+            changes = list_edits(self.text, other, form) if other.method in LISTS else map_edits(self.text, other, form)
+            if changes is not None:
+                edits += changes
                 continue
             raise self._stop(other, f".{other.method} goes over the {form.what}, too, which functions of the "
                              f"loop take apart; decide whether they are to be {form.become}")
@@ -377,13 +377,13 @@ class _Porter:
                 layout = schema_of(sample).layout
             except VisparkError as error:
                 raise self._stop(kept, f"{error.message.partition(chr(10))[0]}") from error
-            found = self.recorded.get(call)
-            if found is not None and (found.pairs or found.named):
+            captured = self.recorded.get(call)
+            if captured is not None and (captured.pairs or captured.named):
                 yield from self._parts(call)
-            elif layout.keyed and not (found is not None and found.of):
+            elif layout.keyed and not (captured is not None and captured.of):
                 raise self._stop(call, "its records are pairs with a key, of which vmap takes the value, "
                                  "where map takes the pair; decide whether the key is to be a field")
-            of = found.of if found is not None and found.of else "record" if layout.kind == "blocks" else ""
+            of = captured.of if captured is not None and captured.of else "record" if layout.kind == "blocks" else ""
         yield Edit(name, name + len(call.method), "vmap")
         if of:
             yield self._argument(call, f'of="{of}"')
@@ -417,21 +417,21 @@ class _Porter:
 
     def _rows(self, call: RddCall, bases: set[RddCall]) -> Iterator[Edit]:
         """Yield the edits that make a function of blocks one of rows, and bring the rows' terms together."""
-        found = self.ask_rows(call) if self.ask_rows else \
+        row_function = self.ask_rows(call) if self.ask_rows else \
             f"{A_RECORDING_SAYS} whether it can be made one of a row"
-        if isinstance(found, str):
-            raise self._stop(call, f"its records are blocks, and its function is one of a block: {found}")
+        if isinstance(row_function, str):
+            raise self._stop(call, f"its records are blocks, and its function is one of a block: {row_function}")
         behind = [each for each in self.program.calls if self.program.before(each) is call and each.method in MAPS]
         if behind or self._before(call) not in bases:
             raise self._stop(call, "a function of blocks with another map before or behind it; make one "
                              "function of them")
         name, function = self._name(call), call.node.args[0]
         yield Edit(name, name + len(call.method), "vmap")
-        if found.text != self.text.between(self.text.start(function), self.text.end(function)):
-            yield Edit(self.text.start(function), self.text.end(function), found.text)
-        if found.fold:
-            yield Edit(self.text.end(call.node), self.text.end(call.node), f".vreduce({found.fold})")
-        for definition, text in found.definitions.items():
+        if row_function.text != self.text.between(self.text.start(function), self.text.end(function)):
+            yield Edit(self.text.start(function), self.text.end(function), row_function.text)
+        if row_function.fold:
+            yield Edit(self.text.end(call.node), self.text.end(call.node), f".vreduce({row_function.fold})")
+        for definition, text in row_function.definitions.items():
             module = self.program.located(definition.lineno)[0]
             if module != self.program.located(call.line)[0]:
                 self.row_functions.setdefault(Path(module).stem, []).append(f"{definition.name}_row")
@@ -448,16 +448,16 @@ class _Porter:
         return before
 
     def _sample(self, kept: RddCall) -> list[object]:
-        found = self.recorded.get(kept)
-        if found is None or found.sample is None or self.capture is None:
+        captured = self.recorded.get(kept)
+        if captured is None or captured.sample is None or self.capture is None:
             return []
-        return list(self.capture.value(found.sample))
+        return list(self.capture.value(captured.sample))
 
     def _keys(self, call: RddCall) -> Iterator[Edit]:
-        found = self.recorded.get(call)
-        if found is None or not found.keys or any(each.arg == "numKeys" for each in call.node.keywords):
+        captured = self.recorded.get(call)
+        if captured is None or not captured.keys or any(each.arg == "numKeys" for each in call.node.keywords):
             return
-        if promise := promised_keys(self.program, call, found):
+        if promise := promised_keys(self.program, call, captured):
             yield self._argument(call, f"numKeys={promise}")
 
     def _driver(self, call: RddCall) -> Iterator[Edit]:
@@ -470,10 +470,10 @@ class _Porter:
                 or not isinstance(action, ast.Call) or action.args or len(call.node.args) != 1 or call.node.keywords:
             return
         on = call.attribute.value
-        made = self._item_and_result(call)
-        if made is None or "#" in self.text.between(self.text.end(on), self.text.end(action)):
+        item_and_result = self._item_and_result(call)
+        if item_and_result is None or "#" in self.text.between(self.text.end(on), self.text.end(action)):
             return
-        item, result = made
+        item, result = item_and_result
         left, right = ("dict([", "])") if above.attr == "collectAsMap" else ("[", "]")
         start = self.text.start(action)
         yield Edit(start, start, f"{left}{result} for {item} in ")
@@ -544,15 +544,15 @@ class _Porter:
 
 def _names_at_top(tree: ast.Module) -> set[str]:
     """Return the names that a program binds at its top."""
-    found = set[str]()
+    names = set[str]()
     for node in tree.body:
         if isinstance(node, ast.Assign):
-            found |= {each.id for each in node.targets if isinstance(each, ast.Name)}
+            names |= {each.id for each in node.targets if isinstance(each, ast.Name)}
         elif isinstance(node, ast.ClassDef):
-            found.add(node.name)
+            names.add(node.name)
         elif isinstance(node, ast.ImportFrom):
-            found |= {each.asname or each.name for each in node.names}
-    return found
+            names |= {each.asname or each.name for each in node.names}
+    return names
 
 
 def _is_docstring(node: ast.stmt) -> bool:

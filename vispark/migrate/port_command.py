@@ -64,33 +64,33 @@ def command(ctx: click.Context, script: Path, folder: Path | None, write: bool, 
     if capture is not None and capture.digest != digest_of(source):
         raise CaptureError(f"{folder} is a recording of another script, or of another version of it "
                            f"({capture.script}): record it again")
-    found, validation = port(program, capture), None
+    ported, validation = port(program, capture), None
     if capture is not None and execute:
-        found, validation = ported_as_far(program, found, capture, history)
+        ported, validation = ported_as_far(program, ported, capture, history)
     verdict = validation.verdict if validation is not None else NOT_EXECUTED
-    if history and found.loops and verdict == NOT_EXECUTED:
+    if history and ported.loops and verdict == NOT_EXECUTED:
         with saying_what_is_not_kept():
-            keep_port(History(), script, source, found.diff)
-    status = UNKNOWN if found.is_open else NO if not found.loops else YES
-    if found.loops and verdict in (NOT_EXECUTED, NOT_KNOWN):
+            keep_port(History(), script, source, ported.diff)
+    status = UNKNOWN if ported.is_open else NO if not ported.loops else YES
+    if ported.loops and verdict in (NOT_EXECUTED, NOT_KNOWN):
         status = UNKNOWN
-    elif found.loops and verdict == DIFFERS:
+    elif ported.loops and verdict == DIFFERS:
         status = NO
     if status == YES:
         for path in targets:
             is_notebook = script.suffix == path.suffix == SUFFIX
             if is_notebook:
-                write_file(path, notebook_with(script, found.text))
+                write_file(path, notebook_with(script, ported.text))
             else:
-                found.write(path)
-    if not found.loops and not found.refused:
-        found = replace(found, refused=(NO_LOOP,) if found.program.calls else tuple(answers(found.program)))
-    document = {"ported": list(found.loops), "refused": list(found.refused), "verdict": verdict, "diff": found.diff}
-    emit(document, as_json, lambda: "\n".join([_text(found, verdict, bool(capture)), *_where(validation)]))
+                ported.write(path)
+    if not ported.loops and not ported.refused:
+        ported = replace(ported, refused=(NO_LOOP,) if ported.program.calls else tuple(answers(ported.program)))
+    document = {"ported": list(ported.loops), "refused": list(ported.refused), "verdict": verdict, "diff": ported.diff}
+    emit(document, as_json, lambda: "\n".join([_text(ported, verdict, bool(capture)), *_where(validation)]))
     ctx.exit(status)
 
 
-def ported_as_far(program: SourceProgram, found: PortedProgram, capture: RunCapture,
+def ported_as_far(program: SourceProgram, ported: PortedProgram, capture: RunCapture,
                   history: bool = False) -> tuple[PortedProgram, Validation | None]:
     """Return a port and its validation, by :func:`tried`, without the loops with which it differs.
 
@@ -98,21 +98,21 @@ def ported_as_far(program: SourceProgram, found: PortedProgram, capture: RunCapt
     """
     without = dict[int, str]()
     while True:
-        validation = tried(found, capture, history) if found.loops else None
-        wrong = _loop_that_differs(program, found, validation)
-        if wrong is None or len(found.loops) < 2:
-            return found, validation
+        validation = tried(ported, capture, history) if ported.loops else None
+        wrong = _loop_that_differs(program, ported, validation)
+        if wrong is None or len(ported.loops) < 2:
+            return ported, validation
         without[wrong] = "the port differs with it: " + "; ".join(each.strip("# ") for each in _where(validation))
-        found = port(program, capture, without=without)
+        ported = port(program, capture, without=without)
 
 
-def _loop_that_differs(program: SourceProgram, found: PortedProgram, validation: Validation | None) -> int | None:
+def _loop_that_differs(program: SourceProgram, ported: PortedProgram, validation: Validation | None) -> int | None:
     """Return the line of the ported loop that has the first statement with other results; None where none has."""
     lines = [each.reference.line for each in validation.statements if each.first is not None] if validation else []
     for loop in program.loops():
         file, first = program.located(loop.lineno)
         last = first + (loop.end_lineno or loop.lineno) - loop.lineno
-        if file == program.file and first in found.loops and any(first <= line <= last for line in lines[:1]):
+        if file == program.file and first in ported.loops and any(first <= line <= last for line in lines[:1]):
             return first
     return None
 
@@ -127,7 +127,7 @@ def _where(validation: Validation | None) -> list[str]:
     return [f"# {line}" for line in lines if line.strip().startswith(("first:", "nearer"))]
 
 
-def tried(found: PortedProgram, capture: RunCapture, history: bool = False) -> Validation | None:
+def tried(ported: PortedProgram, capture: RunCapture, history: bool = False) -> Validation | None:
     """Return the validation of a port: script and port run with a recording's arguments, on the ``host`` device.
 
     A program that writes is not run a second time: there is none. The validation goes to the store where ``history``
@@ -135,10 +135,10 @@ def tried(found: PortedProgram, capture: RunCapture, history: bool = False) -> V
     """
     if unrepeatable(capture):
         return None
-    script = Path(found.program.file).resolve()
+    script = Path(ported.program.file).resolve()
     with tempfile.TemporaryDirectory(prefix="vispark-port-") as folder, surroundings(script, capture.folder):
         changed = Path(folder) / f"{script.stem}.py"
-        found.write(changed)
+        ported.write(changed)
         if script.suffix == SUFFIX:
             # The store names jobs by paths of scripts, of which a notebook has none.
             history = False
@@ -173,9 +173,9 @@ def surroundings(script: Path, ran_in: str, device: str = "host", **options: str
     names = ("PYSPARK_SUBMIT_ARGS", "PYTHONPATH")
     before, folder = {name: os.environ.get(name) for name in names}, os.getcwd()
     paths = [str(script.parent), os.environ.get("PYTHONPATH", "")]
-    given = " ".join(f"--conf {shlex.quote(f'spark.vispark.{name}={value}')}"
-                     for name, value in {"device": device, **options}.items())
-    os.environ["PYSPARK_SUBMIT_ARGS"] = f"{given} {os.environ.get('PYSPARK_SUBMIT_ARGS', 'pyspark-shell')}"
+    conf = " ".join(f"--conf {shlex.quote(f'spark.vispark.{name}={value}')}"
+                    for name, value in {"device": device, **options}.items())
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"{conf} {os.environ.get('PYSPARK_SUBMIT_ARGS', 'pyspark-shell')}"
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     try:
         if ran_in and Path(ran_in).is_dir():
@@ -190,10 +190,10 @@ def surroundings(script: Path, ran_in: str, device: str = "host", **options: str
                 os.environ[name] = value
 
 
-def _text(found: PortedProgram, verdict: str, has_capture: bool) -> str:
-    lines = [found.diff.rstrip("\n")] if found.loops else []
-    lines += [f"# {each}" for each in found.refused]
-    if not found.loops:
+def _text(ported: PortedProgram, verdict: str, has_capture: bool) -> str:
+    lines = [ported.diff.rstrip("\n")] if ported.loops else []
+    lines += [f"# {each}" for each in ported.refused]
+    if not ported.loops:
         lines.append("# nothing is ported")
     elif verdict == NOT_EXECUTED:
         lines.append("# not executed" + ("" if has_capture else ": --capture DIR names a recording to try it with"))

@@ -247,14 +247,14 @@ def read_devices(sheets: Path = _SHEETS, calibration: Path | None = None) -> dic
     try:
         document = tomllib.loads(sheets.read_text(encoding="utf-8"))
         reached, plan, objects = (float(document[key]) for key in ("reached", "plan", "objects"))
-        found = {key: DeviceRates(
+        devices = {key: DeviceRates(
             each["name"], each["memory"] * reached if "memory" in each else None,
             {dtype: each[dtype] for dtype in ("float64", "float32") if dtype in each}, each.get("size"),
             each["link"] * reached if "link" in each else None, plan, objects=objects)
             for key, each in document["device"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise PredictionError(f"{sheets} is no file of devices: {type(error).__name__}: {error}") from error
-    return found | (calibrated_device(calibration) if calibration else {})
+    return devices | (calibrated_device(calibration) if calibration else {})
 
 
 def chosen_devices(names: str, calibration: Path | None = None) -> dict[str, DeviceRates]:

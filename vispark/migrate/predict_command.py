@@ -77,12 +77,12 @@ def devices_of(on: str, calibration: Path | None) -> dict[str, DeviceRates]:
 def _numbers(text: str) -> list[int]:
     """Return the numbers of a list with commas; one that is none above 0 is wrong use."""
     try:
-        found = [int(each) for each in text.split(",")]
+        numbers = [int(each) for each in text.split(",")]
     except ValueError:
-        found = [0]
-    if min(found) < 1:
+        numbers = [0]
+    if min(numbers) < 1:
         raise click.BadParameter(f"{text!r} are no numbers above 0 with commas between them", param_hint="--nodes")
-    return found
+    return numbers
 
 
 def _keep(job: int, line: int | None, known: list[dict[str, Any]]) -> None:
@@ -90,34 +90,35 @@ def _keep(job: int, line: int | None, known: list[dict[str, Any]]) -> None:
     if line is None:
         raise click.UsageError("--job takes --line, the line of the loop in the job's program")
     history = History()
-    for each in known:
-        if each["pass"]:
-            history.add_prediction(job, line, each["device"], *each["pass"])
+    for prediction in known:
+        if prediction["pass"]:
+            history.add_prediction(job, line, prediction["device"], *prediction["pass"])
 
 
 def _prediction(name: str, device: DeviceRates, work: PassWork, cpu_pass: float | None, rest: float,
                 load: tuple[float, float] | None) -> dict[str, Any]:
     one = predict_pass(work, device)
-    found: dict[str, Any] = {"device": name, "calibrated": device.calibrated, "pass": None, "why": str(one),
-                             "pays_from": None, "least_gpus": least_gpus(sum(each.bytes or 0 for each in work.kernels),
-                                                                         device)}
+    least = least_gpus(sum(each.bytes or 0 for each in work.kernels), device)
+    prediction: dict[str, Any] = {"device": name, "calibrated": device.calibrated, "pass": None, "why": str(one),
+                                  "pays_from": None, "least_gpus": least}
     if isinstance(one, Interval):
-        found |= {"pass": [one.low, one.high], "why": ""}
+        prediction |= {"pass": [one.low, one.high], "why": ""}
         if cpu_pass is None or load is None:
-            found["why"] = "from which pass on it pays needs --cpu-pass and --load"
+            prediction["why"] = "from which pass on it pays needs --cpu-pass and --load"
         else:
             cpu = Interval(cpu_pass, cpu_pass)
-            found["pays_from"] = ProgramTimes(cpu, Interval(rest, rest), one, Interval(*load)).break_even()
-    return found
+            prediction["pays_from"] = ProgramTimes(cpu, Interval(rest, rest), one, Interval(*load)).break_even()
+    return prediction
 
 
 def _text(known: list[dict[str, Any]], rows: list[ShapeRow], passes: int, prices: PriceList) -> str:
     lines = []
-    for each in known:
-        said = f"a pass {Interval(*each['pass'])}" if each["pass"] else each["why"]
-        if each["pays_from"]:
-            best, surely = each["pays_from"]
-            said += f"; pays from pass {best or 'never'}, surely from {surely or 'never'}"
-        lines.append(f"{each['device']}: {said}{'' if each['calibrated'] else ' (data sheet, not calibrated)'}")
+    for prediction in known:
+        figure = f"a pass {Interval(*prediction['pass'])}" if prediction["pass"] else prediction["why"]
+        if prediction["pays_from"]:
+            best, surely = prediction["pays_from"]
+            figure += f"; pays from pass {best or 'never'}, surely from {surely or 'never'}"
+        basis = "" if prediction["calibrated"] else " (data sheet, not calibrated)"
+        lines.append(f"{prediction['device']}: {figure}{basis}")
     lines.append(f"the program, {passes} passes, by nodes and GPUs, time and cost; {prices}")
     return "\n".join([*lines, *matrix(rows, prices)])

@@ -110,7 +110,7 @@ def read_prices(path: Path = SHIPPED) -> PriceList:
             "device, or [instance] of types, each {device = \"h200\", gpus = 8, hour = 63.3}") from error
 
 
-def _instance(name: str, given: Mapping[str, Any]) -> Instance:
+def _instance(name: str, values: Mapping[str, Any]) -> Instance:
     """Return an instance type.
 
     Raises
@@ -118,14 +118,14 @@ def _instance(name: str, given: Mapping[str, Any]) -> Instance:
     ValueError
         If it lacks what it must have.
     """
-    if missing := [each for each in ("device", "gpus", "hour") if each not in given]:
+    if missing := [each for each in ("device", "gpus", "hour") if each not in values]:
         raise ValueError(f"instance {name} has no {', no '.join(missing)}")
-    if type(given["gpus"]) is not int or given["gpus"] < 1:
-        raise ValueError(f"instance {name} has {given['gpus']!r} gpus")
-    return Instance(str(given["device"]), given["gpus"], _above_0(f"the hour of {name}", given["hour"]))
+    if type(values["gpus"]) is not int or values["gpus"] < 1:
+        raise ValueError(f"instance {name} has {values['gpus']!r} gpus")
+    return Instance(str(values["device"]), values["gpus"], _above_0(f"the hour of {name}", values["hour"]))
 
 
-def _above_0(what: str, given: Any) -> float:
-    if not isinstance(given, int | float) or isinstance(given, bool) or not 0 < given < math.inf:
-        raise ValueError(f"{what} is {given!r}, no number above 0")
-    return float(given)
+def _above_0(what: str, value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
+        raise ValueError(f"{what} is {value!r}, no number above 0")
+    return float(value)

@@ -104,22 +104,22 @@ def probe_recording(context: SparkContext, capture: RunCapture, calls: Mapping[i
         if time.perf_counter() - began - first > limit:
             return
         started = time.perf_counter()
-        found = probed(context, chain, samples[held], capture.calls[held].count, limit, clock)
+        rate = probed(context, chain, samples[held], capture.calls[held].count, limit, clock)
         first = first or time.perf_counter() - started
-        if found is not None:
-            action.probes[device] = [found.plan, found.record]
+        if rate is not None:
+            action.probes[device] = [rate.plan, rate.record]
 
 
 def _rows(capture: RunCapture) -> dict[int, FunctionOfRow]:
     """Return the row functions of recorded functions of blocks, by the numbers of their calls."""
-    found = {}
+    row_functions = {}
     for program in programs_of(capture):
         recorded = recorded_calls(program, capture)
         ask = asking_rows(program, recorded, capture)
         for call, one in recorded.items():
             if one.method == "map" and not one.is_read and isinstance(row := ask(call), FunctionOfRow):
-                found[one.number] = row
-    return found
+                row_functions[one.number] = row
+    return row_functions
 
 
 def _bounded(capture: RunCapture) -> set[int]:
@@ -181,12 +181,12 @@ def probed(context: SparkContext, chain: Sequence[ProbedCall], records: Sequence
         function, records = held_as_form(first.arguments[0], records, RecordForm(first.call.pairs, first.call.of))
         chain = [ProbedCall(first.call, (function, *first.arguments[1:]), first.named), *chain[1:]]
     try:
-        found = probe(context, records, _action(chain), clock, count, limit)
+        rate = probe(context, records, _action(chain), clock, count, limit)
     except (VisparkError, Py4JError):
         return None
-    if found is None or found.record is None:
-        return found
-    return ProbedRate(found.plan, found.record * scale)
+    if rate is None or rate.record is None:
+        return rate
+    return ProbedRate(rate.plan, rate.record * scale)
 
 
 def _action(chain: Sequence[ProbedCall]) -> Callable[[Any], Any]:

@@ -85,17 +85,17 @@ def profiled(script: Path, arguments: tuple[str, ...], trace: Path, journal: Pat
         If the program does not end in time, or ends without an answer.
     """
     with tempfile.TemporaryDirectory(prefix="vispark-profile-") as folder:
-        notes, found = (journal or Path(folder) / "journal").resolve(), Path(folder) / "answer.json"
-        line = [sys.executable, "-m", "vispark.migrate.profile_runner", str(found), str(trace), str(script.resolve()),
-                *arguments]
+        notes, answer_file = (journal or Path(folder) / "journal").resolve(), Path(folder) / "answer.json"
+        line = [sys.executable, "-m", "vispark.migrate.profile_runner", str(answer_file), str(trace),
+                str(script.resolve()), *arguments]
         try:
             with surroundings(script.resolve(), os.getcwd(), device, journal=str(notes)):
                 ended = subprocess.run(line, stdin=subprocess.DEVNULL, stdout=_STANDARD_ERROR, timeout=timeout)
         except subprocess.TimeoutExpired as error:
             raise ValidationError(f"{script} did not end within {timeout:g} s") from error
-        if not found.exists():
+        if not answer_file.exists():
             raise ValidationError(f"{script} ended with status {ended.returncode}, without a profile")
-        answer: dict[str, Any] = json.loads(found.read_text(encoding="utf-8"))
+        answer: dict[str, Any] = json.loads(answer_file.read_text(encoding="utf-8"))
         if ended.returncode and answer["failed"] == "it did not end":
             answer["failed"] = f"it ended with status {ended.returncode}"
         return answer | {"plans": _plans(notes)}
@@ -103,12 +103,12 @@ def profiled(script: Path, arguments: tuple[str, ...], trace: Path, journal: Pat
 
 def _plans(journal: Path) -> dict[str, int]:
     """Return the number of plans by the line that waited for them."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     if journal.exists():
         for line in journal.read_text(encoding="utf-8").splitlines():
             place = ":".join(json.loads(line)["line"].split(":")[:2])
-            found[place] = found.get(place, 0) + 1
-    return found
+            counts[place] = counts.get(place, 0) + 1
+    return counts
 
 
 def _keep(history: History, script: Path, answer: dict[str, Any], trace: Path) -> None:

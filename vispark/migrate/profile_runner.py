@@ -20,9 +20,9 @@ def main(answer: str, trace: str, script: str, *args: str) -> None:
     """Run a script under a profile; what it raises is raised again when the profile is written."""
     sys.argv = [script, *args]
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    found, failed = Profile(), "it did not end"
+    profiled, failed = Profile(), "it did not end"
     try:
-        with profile(trace) as found:
+        with profile(trace) as profiled:
             try:
                 runpy.run_path(script, run_name="__main__")
                 failed = ""
@@ -30,8 +30,8 @@ def main(answer: str, trace: str, script: str, *args: str) -> None:
                 failed = f"it ended with status {error.code}" if error.code else ""
                 raise
     finally:
-        kinds = {kind: seconds for kind, seconds in found.seconds.items() if seconds}
-        document = {"total": found.total, "kinds": kinds, "lines": found.lines(), "forgotten": found.forgotten,
+        kinds = {kind: seconds for kind, seconds in profiled.seconds.items() if seconds}
+        document = {"total": profiled.total, "kinds": kinds, "lines": profiled.lines(), "forgotten": profiled.forgotten,
                     "failed": failed}
         Path(answer).write_text(json.dumps(document), encoding="utf-8")
         if (active := SparkContext._active_spark_context) is not None:

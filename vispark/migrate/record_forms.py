@@ -79,14 +79,14 @@ def verdict_by_form(chain: Sequence[tuple[Function, str]], records: Sequence[Any
     for form, function, held in _forms(chain[0][0], records):
         if only is not None and form != only:
             continue
-        asked = [(function, form.of), *chain[1:]], held
-        said = typed_verdict(*asked)
-        if said.is_read:
-            return said, form, asked
-        refused = refused or (said, form, asked)
+        typed = [(function, form.of), *chain[1:]], held
+        verdict = typed_verdict(*typed)
+        if verdict.is_read:
+            return verdict, form, typed
+        refused = refused or (verdict, form, typed)
     assert refused is not None
-    said, form, asked = refused
-    return Verdict(False, _why_not_held(asked[1]) or PAIRS) if form.pairs else said, form, asked
+    verdict, form, typed = refused
+    return Verdict(False, _why_not_held(typed[1]) or PAIRS) if form.pairs else verdict, form, typed
 
 
 def _why_not_held(records: Sequence[Any]) -> str:
@@ -100,8 +100,8 @@ def _why_not_held(records: Sequence[Any]) -> str:
 
 def held_as_form(function: Function, records: Sequence[Any], form: RecordForm) -> tuple[Function, Sequence[Any]]:
     """Return a function and records in one form; as they are where there is none such."""
-    found = [(each, held) for one, each, held in _forms(function, records) if one == form]
-    return found[0] if found else (function, plain(records))
+    of_form = [(each, held) for one, each, held in _forms(function, records) if one == form]
+    return of_form[0] if of_form else (function, plain(records))
 
 
 def _forms(function: Function, records: Sequence[Any]) -> Iterator[tuple[RecordForm, Function, Sequence[Any]]]:

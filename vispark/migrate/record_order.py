@@ -70,8 +70,8 @@ def _runs(keyed: Iterator[KeyedRecord], file: BinaryIO) -> list[tuple[int, int]]
 
 def _written(run: list[tuple[Any, int, bytes]], file: BinaryIO) -> tuple[int, int]:
     begin = file.tell()
-    for each in sorted(run, key=_place):
-        file.write(msgpack.packb(each, use_bin_type=True))
+    for placed in sorted(run, key=_place):
+        file.write(msgpack.packb(placed, use_bin_type=True))
     file.flush()
     return begin, file.tell()
 

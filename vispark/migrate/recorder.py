@@ -303,9 +303,9 @@ class Recorder:
             return
         function = functions[0] if call.method != "filter" else one_where(functions[0])
         if call.method in ("aggregate", "treeAggregate"):
-            said = aggregate_verdict(*functions[-2:]) if len(functions) > 1 else fold_verdict(function)
+            verdict = aggregate_verdict(*functions[-2:]) if len(functions) > 1 else fold_verdict(function)
         elif call.method in FOLDS:
-            said = fold_verdict(function)
+            verdict = fold_verdict(function)
         else:
             call.ranks = axes_around(function)
             chain, first, number = [(function, "value" if call.method == "mapValues" else "")], call, None
@@ -321,20 +321,20 @@ class Recorder:
             records = samples[number]
             if chain[0][1] != "value":
                 known = RecordForm(first.pairs, first.of) if first is not call and first.is_read else None
-                said, form, asked = verdict_by_form(chain, records, known)
-                if said.is_read and first is call:
+                verdict, form, typed = verdict_by_form(chain, records, known)
+                if verdict.is_read and first is call:
                     call.pairs, call.of = form.pairs, form.of
                     call.named = named_of(records)
                 if call.method == "filter":
                     call.stays = why_not_kept(plain(records))
             else:
-                asked = chain, plain(records)
-                said = typed_verdict(*asked)
-            if said.is_read and leave_64_bits(chain, records):
-                said = replace(said, is_read=False, reason=LEAVES)
-            call.traffic = traffic_of(*asked) if said.is_read else []
+                typed = chain, plain(records)
+                verdict = typed_verdict(*typed)
+            if verdict.is_read and leave_64_bits(chain, records):
+                verdict = replace(verdict, is_read=False, reason=LEAVES)
+            call.traffic = traffic_of(*typed) if verdict.is_read else []
             call.operations = operations_of(chain, samples[number][:COUNTED])
-        call.is_read, call.reason, call.reason_line = said.is_read, said.reason, said.line
+        call.is_read, call.reason, call.reason_line = verdict.is_read, verdict.reason, verdict.line
 
 
 def _position(frame: types.FrameType) -> tuple[int, int, int]:
@@ -359,14 +359,14 @@ def _countable(frame: types.FrameType, before: dict[str, float] | None) -> dict[
 
     Of those that were there before only, with the least value that each had.
     """
-    found: dict[str, float] = {}
+    counts: dict[str, float] = {}
     for name, value in {**frame.f_globals, **frame.f_locals}.items():
         if name.startswith("_"):
             continue
         if isinstance(value, int) and not isinstance(value, bool):
-            found[name] = value
+            counts[name] = value
         elif isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim):
-            found[f"len({name})"] = len(value)
+            counts[f"len({name})"] = len(value)
     if before is None:
-        return found
-    return {name: min(value, before[name]) for name, value in found.items() if name in before}
+        return counts
+    return {name: min(value, before[name]) for name, value in counts.items() if name in before}

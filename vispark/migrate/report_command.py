@@ -38,8 +38,8 @@ def list_(limit: int, search: str, as_json: bool) -> None:
 @json_option
 def show(job: int, as_json: bool) -> None:
     """Show JOB, an id that list has: its runs, verdict and figures."""
-    found = History().whole_job(job)
-    emit(found, as_json, lambda: _text(found))
+    whole = History().whole_job(job)
+    emit(whole, as_json, lambda: _text(whole))
 
 
 @command.command("html")
@@ -48,9 +48,9 @@ def show(job: int, as_json: bool) -> None:
 @json_option
 def html(job: int, out: Path | None, as_json: bool) -> None:
     """Write JOB as one HTML file without scripts, which can be mailed."""
-    found = History().whole_job(job)
-    path = out or Path(f"{Path(found['name']).stem}.html")
-    write_file(path, page(found))
+    whole = History().whole_job(job)
+    path = out or Path(f"{Path(whole['name']).stem}.html")
+    write_file(path, page(whole))
     emit({"path": str(path)}, as_json, lambda: str(path))
 
 
@@ -109,10 +109,10 @@ def _remove(log: str) -> None:
 
 def _table(jobs: list[dict[str, Any]]) -> str:
     rows = [("id", "job", "runs", "CPU", "GPU", "verdict")]
-    for each in jobs:
-        shown = seconds_text(each["gpu_seconds"]) if is_validated(each["verdict"]) else "-"
-        rows.append((str(each["id"]), each["name"], str(each["runs"]), seconds_text(each["cpu_seconds"]), shown,
-                     each["verdict"] or "not validated"))
+    for job in jobs:
+        gpu_time = seconds_text(job["gpu_seconds"]) if is_validated(job["verdict"]) else "-"
+        rows.append((str(job["id"]), job["name"], str(job["runs"]), seconds_text(job["cpu_seconds"]), gpu_time,
+                     job["verdict"] or "not validated"))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
                      for row in rows)
@@ -120,9 +120,9 @@ def _table(jobs: list[dict[str, Any]]) -> str:
 
 def _text(job: dict[str, Any]) -> str:
     lines = [f"{job['name']}: {job['script']}"]
-    shown = figures(job)
-    lines.append(f"  verdict: {shown['verdict']}" if shown else "  not validated")
-    lines += [f"  {name}: {value}" for name, value in (shown["rows"] if shown else [])]
+    shown_figures = figures(job)
+    lines.append(f"  verdict: {shown_figures['verdict']}" if shown_figures else "  not validated")
+    lines += [f"  {name}: {value}" for name, value in (shown_figures["rows"] if shown_figures else [])]
     lines += [f"  {each}" for each in not_ported(job)]
     for run in job["runs"]:
         lines.append(f"  run {run['id']}: {run['kind']}, {run['state']}, {seconds_text(run['seconds'])}")

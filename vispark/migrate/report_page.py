@@ -152,9 +152,9 @@ def _prediction(prediction: dict[str, Any], job: dict[str, Any]) -> dict[str, An
         runs = {run["id"]: run["loops"] for run in job["runs"]}
         pairs = zip(runs.get(last["cpu"], []), runs.get(last["gpu"], []), strict=False)
         measured = next((two["median"] for one, two in pairs if one["line"] == prediction["line"]), None)
-    said = "not measured" if measured is None else \
+    verdict = "not measured" if measured is None else \
         "as predicted" if prediction["low"] <= measured <= prediction["high"] else "outside of the interval"
-    return {**prediction, "measured": measured, "said": said}
+    return {**prediction, "measured": measured, "said": verdict}
 
 
 def _statement(statement: dict[str, Any]) -> dict[str, Any]:
@@ -192,9 +192,9 @@ def _diff(text: str) -> list[dict[str, str]]:
 
 def _source(job: dict[str, Any]) -> list[dict[str, Any]]:
     advice: dict[int, list[str]] = {}
-    for each in job["advice"]:
-        said = f"{each['verdict']}: {each['why']}" if each["why"] else each["verdict"]
-        if said not in advice.setdefault(each["line"], []):
-            advice[each["line"]].append(said)
+    for row in job["advice"]:
+        advised = f"{row['verdict']}: {row['why']}" if row["why"] else row["verdict"]
+        if advised not in advice.setdefault(row["line"], []):
+            advice[row["line"]].append(advised)
     return [{"number": number, "text": text, "advice": "; ".join(advice.get(number, []))}
             for number, text in enumerate(job["source"].splitlines(), 1)]

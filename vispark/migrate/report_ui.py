@@ -76,20 +76,20 @@ class _Pages:
             return RedirectResponse(f"job/{job}")
         search, offset = request.query_params.get("search", ""), max(0, _number(request, "offset"))
         history = History(self._path)
-        found = history.jobs(PAGE + 1, offset, search)
-        rows = [_shown(each) for each in found[:PAGE]]
+        jobs = history.jobs(PAGE + 1, offset, search)
+        rows = [_shown(each) for each in jobs[:PAGE]]
         return HTMLResponse(rendered("jobs.html", root="", jobs=rows, all=history.count(), search=search,
                                      validated=[each for each in rows if each["ratio"]],
                                      before=max(0, offset - PAGE) if offset else None,
-                                     after=offset + PAGE if len(found) > PAGE else None))
+                                     after=offset + PAGE if len(jobs) > PAGE else None))
 
     def clusters(self, request: Request) -> Response:
         """Return the page of the clusters, as they are recorded; platforms are asked by ``?ask=1`` alone."""
         runs = History(self._path).runs_on_clusters()
-        asked = request.query_params.get("ask") == "1"
-        found = [{**asdict(each), "runs": [run for run in runs if run["cluster"] == each.name]}
-                 for each in Clusters(platforms=tuple(PLATFORMS)).statuses(asked)]
-        return HTMLResponse(rendered("clusters.html", root="", clusters=found, asked=asked))
+        is_asking = request.query_params.get("ask") == "1"
+        statuses = [{**asdict(each), "runs": [run for run in runs if run["cluster"] == each.name]}
+                    for each in Clusters(platforms=tuple(PLATFORMS)).statuses(is_asking)]
+        return HTMLResponse(rendered("clusters.html", root="", clusters=statuses, asked=is_asking))
 
     def job(self, request: Request) -> Response:
         """Return a job's page."""
@@ -131,10 +131,10 @@ def _number(request: Request, name: str) -> int:
 
 def _shown(job: dict[str, Any]) -> dict[str, Any]:
     """Return a job of a list with its speed-up, where it may be said."""
-    shown = is_validated(job["verdict"])
-    ratio = ratio_text(job["cpu_seconds"] / job["gpu_seconds"]) if shown and job["cpu_seconds"] and job["gpu_seconds"] \
-        else ""
-    return {**job, "shown": shown, "ratio": ratio}
+    is_shown = is_validated(job["verdict"])
+    is_timed = is_shown and job["cpu_seconds"] and job["gpu_seconds"]
+    ratio = ratio_text(job["cpu_seconds"] / job["gpu_seconds"]) if is_timed else ""
+    return {**job, "shown": is_shown, "ratio": ratio}
 
 
 def _problem(_: Request, error: Exception) -> Response:

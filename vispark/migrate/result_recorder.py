@@ -40,8 +40,8 @@ class _Repeated:
 
     def was_asked(self) -> bool:
         """Return whether records were drawn since this was asked last."""
-        asked, self.asked = self.asked, False
-        return asked
+        was_asked, self.asked = self.asked, False
+        return was_asked
 
     def __enter__(self) -> None:
         self.entered += 1
@@ -156,12 +156,12 @@ def _repeat_samples(results: ResultFile, samples: Iterator[Any] | None) -> None:
     original = RDD.takeSample
 
     def takeSample(self: RDD[Any], *args: Any, **options: Any) -> Any:
-        found = next(samples, None) if samples is not None else None
+        sample = next(samples, None) if samples is not None else None
         with _REPEATED, call_site(SparkContext.getOrCreate(), user_call()):
-            found = original(self, *args, **options) if found is None else as_records_of(
-                functools.partial(original, self, False, 1, 0), [_writable(each) for each in found])
-        results.write("sample", [0, 0, "", ""], found)
-        return found
+            sample = original(self, *args, **options) if sample is None else as_records_of(
+                functools.partial(original, self, False, 1, 0), [_writable(each) for each in sample])
+        results.write("sample", [0, 0, "", ""], sample)
+        return sample
 
     setattr(RDD, "takeSample", functools.wraps(original)(takeSample))      # noqa: B010 - mypy lets nobody assign to methods
 

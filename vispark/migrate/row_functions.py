@@ -54,7 +54,7 @@ def axes_around(function: Any) -> dict[str, int]:
     >>> axes_around(lambda m: m @ w), axes_around(lambda m, v=w: m @ v)
     ({'w': 2}, {'v': 2})
     """
-    found, several = dict[str, int](), set[str]()
+    ranks, several = dict[str, int](), set[str]()
     todo, seen = [function], []
     while todo:
         one = todo.pop()
@@ -70,10 +70,10 @@ def axes_around(function: Any) -> dict[str, int]:
             if isinstance(value, Broadcast):
                 name, value = f"{name}.value", value.value
             if isinstance(value, int | float | complex | np.generic | np.ndarray) \
-                    and found.setdefault(name, np.ndim(value)) != np.ndim(value):
+                    and ranks.setdefault(name, np.ndim(value)) != np.ndim(value):
                 several.add(name)
             todo.append(value)
-    return {name: axes for name, axes in found.items() if name not in several}
+    return {name: axes for name, axes in ranks.items() if name not in several}
 
 
 def defaults_of(function: types.FunctionType) -> dict[str, Any]:
@@ -139,32 +139,32 @@ def row_function(program: SourceProgram, function: ast.expr, ranks: Mapping[str,
     block = BlockShape(axes, -axes)
     if isinstance(function, ast.Lambda):
         reader = BlockReader(shared, parameters(shared, function.args, [block], "it"), function.args.args[0].arg)
-        found = reader.value(function.body)
-        text = ast.unparse(ast.fix_missing_locations(ast.Lambda(function.args, found.node)))
+        value = reader.value(function.body)
+        text = ast.unparse(ast.fix_missing_locations(ast.Lambda(function.args, value.node)))
     elif isinstance(function, ast.Name) and function.id in program.functions:
-        text, found = named_row_function(shared, program.functions[function.id], [block])
+        text, value = named_row_function(shared, program.functions[function.id], [block])
     else:
         raise NotRows("it is no function of the program's file")
-    return FunctionOfRow(text, _fold(found), dict(shared.made))
+    return FunctionOfRow(text, _fold(value), dict(shared.made))
 
 
-def _fold(found: RowValue) -> str:
+def _fold(value: RowValue) -> str:
     """Return the fold of a function's result; empty where there is one value for each row."""
-    if all(each.shape.is_sum for each in _leaves(found)):
-        return f"lambda a, b: {_joined(found, 'a', 'b')}"
-    if all(each.shape.rows is not None and each.shape.rows == -each.shape.ndim for each in _leaves(found)):
+    if all(each.shape.is_sum for each in _leaves(value)):
+        return f"lambda a, b: {_joined(value, 'a', 'b')}"
+    if all(each.shape.rows is not None and each.shape.rows == -each.shape.ndim for each in _leaves(value)):
         return ""
     raise NotRows("its result is neither a sum over the rows, nor has it a value for each of them along the first axis")
 
 
-def _leaves(found: RowValue) -> list[RowValue]:
-    return [leaf for part in found.parts for leaf in _leaves(part)] if found.parts else [found]
+def _leaves(value: RowValue) -> list[RowValue]:
+    return [leaf for part in value.parts for leaf in _leaves(part)] if value.parts else [value]
 
 
-def _joined(found: RowValue, first: str, second: str) -> str:
-    if not found.parts:
+def _joined(value: RowValue, first: str, second: str) -> str:
+    if not value.parts:
         return f"{first} + {second}"
-    parts = [_joined(part, f"{first}[{i}]", f"{second}[{i}]") for i, part in enumerate(found.parts)]
+    parts = [_joined(part, f"{first}[{i}]", f"{second}[{i}]") for i, part in enumerate(value.parts)]
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
 

@@ -131,9 +131,9 @@ class LoopRules:
             if self._advice[call].verdict in ("stays", "by hand") and self._state(call).name == "spark":
                 why = (f"could run on the device, but its records leave it at {self.program.where(call.line)}, "
                        f".{call.method}")
-                for each in self.program.upstream(call):
-                    if each in self._advice and self._advice[each].verdict in ON_DEVICE:
-                        self._advice[each] = replace(self._advice[each], verdict="stays", detail=why)
+                for above in self.program.upstream(call):
+                    if above in self._advice and self._advice[above].verdict in ON_DEVICE:
+                        self._advice[above] = replace(self._advice[above], verdict="stays", detail=why)
 
     # -- operations in the loop ---------------------------------------------------------------------------------------
 
@@ -184,14 +184,15 @@ class LoopRules:
         return _State("outside")
 
     def _made(self, call: RddCall) -> _State:
-        said = self.ask(call) if call.method in MAPS | FOLDS else None
-        why = f"; {said.reason}" if said is not None and not said.is_read and said.reason != NOT_CACHED else ""
+        verdict = self.ask(call) if call.method in MAPS | FOLDS else None
+        is_refused = verdict is not None and not verdict.is_read and verdict.reason != NOT_CACHED
+        why = f"; {verdict.reason}" if verdict is not None and is_refused else ""
         return self._put(call, "stays", "its data is made anew in each pass, so that nothing is there to keep" + why,
                          _State("made"))
 
     def _of_map(self, call: RddCall) -> _State:
-        said = self.ask(call)
-        if said is None:
+        verdict = self.ask(call)
+        if verdict is None:
             return self._put(call, "stays", "its function is not known without a run",
                              _State("spark", f"the function of {self.program.where(call.line)}"))
         if changed := late_change(self.program, call):
@@ -200,23 +201,24 @@ class LoopRules:
                    f"{self.program.where(runs)} runs it: Spark takes it as it is then, vmap as it is here; decide, and "
                    "have this line behind the change if Spark is right")
             return self._put(call, "by hand", why, _State("spark", f"the function of {self.program.where(call.line)}"))
-        if self._is_of_blocks(call) or (not said.is_read and self._has_rows(call)):
+        if self._is_of_blocks(call) or (not verdict.is_read and self._has_rows(call)):
             return self._put(call, "rows of blocks", self._rows_of(call), _State("device"))
-        if not said.is_read:
-            where = f" (line {said.line})" if said.line else ""
-            return self._put(call, "by hand", f"{said.reason}{where}",
+        if not verdict.is_read:
+            where = f" (line {verdict.line})" if verdict.line else ""
+            return self._put(call, "by hand", f"{verdict.reason}{where}",
                              _State("spark", f"the function of {self.program.where(call.line)}"))
-        of = "value" if call.method == "mapValues" else said.of
+        of = "value" if call.method == "mapValues" else verdict.of
         what = f'.vmap(f, of="{of}")' if of else ".vmap"
         if call.method == "filter":
             what = ".vmap of 1 where it holds, else 0, and .sum()"
-        what += f"; {said.reason}" if said.reason else ""
+        what += f"; {verdict.reason}" if verdict.reason else ""
         return self._put(call, "vmap", what if self.certain else f"{what}; the translator reads it, types are not "
                          "known", _State("device"))
 
     def _of_filter(self, call: RddCall) -> _State:
-        said = self.ask(call)
-        why = "its function is not known without a run" if said is None else said.stays if said.is_read else said.reason
+        verdict = self.ask(call)
+        why = "its function is not known without a run" if verdict is None else \
+            verdict.stays if verdict.is_read else verdict.reason
         if why:
             return self._put(call, "stays", f"a Spark job that brings the records into Python: {why}",
                              _State("spark", f".filter at {self.program.where(call.line)}"))
@@ -227,19 +229,19 @@ class LoopRules:
         by_hand = "its records are blocks: the function is to be one of a row"
         if self.ask_rows is None:
             return f"{by_hand}; {A_RECORDING_SAYS} whether it can be made so"
-        found = self.ask_rows(call)
-        if isinstance(found, str):
-            return f"{by_hand}, which is not made of it: {found}"
-        return f".vmap({found.text})" + (f".vreduce({found.fold})" if found.fold else "")
+        row_function = self.ask_rows(call)
+        if isinstance(row_function, str):
+            return f"{by_hand}, which is not made of it: {row_function}"
+        return f".vmap({row_function.text})" + (f".vreduce({row_function.fold})" if row_function.fold else "")
 
     def _of_fold(self, call: RddCall) -> _State:
-        said = self.ask(call)
+        verdict = self.ask(call)
         is_keyed = call.method in ("reduceByKey", "foldByKey")
-        if said is not None and said.is_read:
+        if verdict is not None and verdict.is_read:
             keys = self.details.get(call, "" if self.certain else "numKeys=... where keys are integers from 0 on")
-            detail = said.reason + (f"; {keys}" if is_keyed and keys else "")
+            detail = verdict.reason + (f"; {keys}" if is_keyed and keys else "")
             return self._put(call, "fold", detail, _State("few" if is_keyed else "local"))
-        reason = said.reason if said is not None else "its function is not known without a run"
+        reason = verdict.reason if verdict is not None else "its function is not known without a run"
         return self._put(call, "stays", reason, _State("spark", f"the fold of {self.program.where(call.line)}"))
 
     def _of_keys(self, call: RddCall) -> _State:
@@ -271,22 +273,22 @@ class LoopRules:
 
     def _functions_in(self, node: ast.expr) -> Iterable[ast.AST]:
         yield node
-        for each in ast.walk(node):
-            if isinstance(each, ast.Name) and each.id in self.program.functions:
-                yield self.program.functions[each.id]
+        for part in ast.walk(node):
+            if isinstance(part, ast.Name) and part.id in self.program.functions:
+                yield self.program.functions[part.id]
 
     # -- operations before the loop -----------------------------------------------------------------------------------
 
     def _feeding(self) -> list[RddCall]:
         """Return the calls outside the loop that its data comes from, back to the source."""
-        found: list[RddCall] = []
+        feeding: list[RddCall] = []
         for call in self.calls:
             chain = self.program.chain(call)
             # X.cache() for its effect on X is behind X, and nothing is behind it.
             chain += [each for each in self.program.calls if each.method in ("cache", "persist")
                       and is_place(each.attribute.value) and self.program.before(each) in chain]
-            found += [each for each in chain if each not in self.calls and each not in found]
-        return found
+            feeding += [each for each in chain if each not in self.calls and each not in feeding]
+        return feeding
 
     def _is_behind_cache(self, call: RddCall) -> bool:
         return call.method in MAPS and any(each.method in ("cache", "persist") for each in self.program.upstream(call))
@@ -297,10 +299,10 @@ class LoopRules:
             if not is_gain:
                 return self._advise(call, "stays", "nothing of the loop runs on the device")
             return self._advise(call, "cache", f'cache("GPU"){kept}')
-        said = self.ask(call) if call.method in MAPS else None
+        verdict = self.ask(call) if call.method in MAPS else None
         why = "runs once"
-        if said is not None and not said.is_read and said.reason != NOT_CACHED:
-            why += f"; {said.reason}"
+        if verdict is not None and not verdict.is_read and verdict.reason != NOT_CACHED:
+            why += f"; {verdict.reason}"
         return self._advise(call, "stays", why)
 
     def _of_text(self, call: RddCall, reader: TextReader | str) -> None:
@@ -318,8 +320,9 @@ class LoopRules:
             self._advice[call] = self._advise(call, "stays", f"{once}; not {reader.text}: {why}")
         else:
             unknown = f"; {A_RECORDING_SAYS} whether it reads the same" if why is None else ""
-            for each in (reader.source, *reader.maps):
-                self._advice[each] = self._advise(each, "read_text", f"part of that of {self.program.where(call.line)}")
+            for source in (reader.source, *reader.maps):
+                self._advice[source] = self._advise(source, "read_text",
+                                                    f"part of that of {self.program.where(call.line)}")
             self._advice[call] = self._advise(call, "read_text", f"{reader.text}, in pieces and not line by line"
                                               f"{unknown}")
 
@@ -364,10 +367,10 @@ def written(program: SourceProgram, call: RddCall) -> str:
 
 def _takes_columns(node: ast.AST) -> bool:
     """Return whether code has ``m[:, ...]`` or ``m.T``, of arrays with an axis of rows."""
-    for each in ast.walk(node):
-        if isinstance(each, ast.Subscript) and isinstance(each.slice, ast.Tuple) and each.slice.elts \
-                and isinstance(each.slice.elts[0], ast.Slice):
+    for part in ast.walk(node):
+        if isinstance(part, ast.Subscript) and isinstance(part.slice, ast.Tuple) and part.slice.elts \
+                and isinstance(part.slice.elts[0], ast.Slice):
             return True
-        if isinstance(each, ast.Attribute) and each.attr == "T":
+        if isinstance(part, ast.Attribute) and part.attr == "T":
             return True
     return False

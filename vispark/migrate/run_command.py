@@ -144,7 +144,7 @@ def _write_notebook(way: RunAnswer, notebook: Path, port_: Path) -> None:
 def migrate_program(script: Path, arguments: tuple[str, ...], folder: Path, device: str = "auto", noise: bool = True,
                     timeout: float | None = None, cluster: str = "", conf: Sequence[str] = (),
                     target: PredictionTarget | None = None,
-                    shown: Callable[[str], Any] = lambda text: None) -> RunAnswer:
+                    show: Callable[[str], Any] = lambda text: None) -> RunAnswer:
     """Take a program from nothing to a validated port, as far as that needs no guess.
 
     Parameters
@@ -183,12 +183,12 @@ def migrate_program(script: Path, arguments: tuple[str, ...], folder: Path, devi
         names a master of its own.
     """
     settings = settings_of(cluster, conf)
-    asked = _Asked(script, arguments, folder, device, noise, timeout, cluster, settings.master,
-                   target)
-    way = RunAnswer(folder.resolve() / "run.txt", shown)
+    request = _Asked(script, arguments, folder, device, noise, timeout, cluster, settings.master,
+                     target)
+    way = RunAnswer(folder.resolve() / "run.txt", show)
     with running_on(settings), surroundings(script.resolve(), os.getcwd(), device), tempfile.TemporaryDirectory(
             prefix="vispark-traces-") as traces:
-        _timed_steps(way, asked, Path(traces))
+        _timed_steps(way, request, Path(traces))
     return way
 
 
@@ -211,28 +211,28 @@ class _Asked:
         return history.job(str(self.script.resolve()))
 
 
-def _timed_steps(way: RunAnswer, asked: _Asked, traces: Path) -> None:
-    store, began = RunStore(History(), asked.folder.resolve() / "history.db"), time.monotonic()
-    with recorded(asked.script, asked.arguments, asked.folder / "capture", traces, asked.timeout,
-                  asked.master, asked.target.probed if asked.target else "") as (capture, first):
-        way.say("record", "\n".join([f"{len(capture.calls)} operations: {asked.folder / 'capture'}", *(
+def _timed_steps(way: RunAnswer, request: _Asked, traces: Path) -> None:
+    store, began = RunStore(History(), request.folder.resolve() / "history.db"), time.monotonic()
+    with recorded(request.script, request.arguments, request.folder / "capture", traces, request.timeout,
+                  request.master, request.target.probed if request.target else "") as (capture, first):
+        way.say("record", "\n".join([f"{len(capture.calls)} operations: {request.folder / 'capture'}", *(
             [first.failed] if first.failed else [])]), began)
-        way.document |= {"recording": str(asked.folder / "capture"), "failed": first.failed}
-        _from_recording(way, asked, capture, first, traces, store)
-    _report(way, asked, store)
+        way.document |= {"recording": str(request.folder / "capture"), "failed": first.failed}
+        _from_recording(way, request, capture, first, traces, store)
+    _report(way, request, store)
     if way.stopped:
         way.add(f"stopped: {way.stopped}")
 
 
-def _from_recording(way: RunAnswer, asked: _Asked, capture: RunCapture, first: FirstRun, traces: Path,
+def _from_recording(way: RunAnswer, request: _Asked, capture: RunCapture, first: FirstRun, traces: Path,
                     store: RunStore) -> None:
     """Qualify, port and validate a recorded program, as far as that needs no guess."""
     began = time.monotonic()
-    program, answer = with_modules(SourceProgram.read(asked.script)), qualify_capture(capture, asked.target)
+    program, answer = with_modules(SourceProgram.read(request.script)), qualify_capture(capture, request.target)
     source = program.parts[-1].source
     way.document |= {"qualification": answer.document()}
     way.say("qualify", answer.text(), began)
-    store.keep(lambda history: keep_qualification(history, asked.script, source, answer))
+    store.keep(lambda history: keep_qualification(history, request.script, source, answer))
     began = time.monotonic()
     ported = port(program, capture)
     way.document |= {"ported": list(ported.loops), "refused": list(ported.refused), "diff": ported.diff}
@@ -245,47 +245,48 @@ def _from_recording(way: RunAnswer, asked: _Asked, capture: RunCapture, first: F
         way.stopped = f"{once}, which is not to happen again; vispark validate, with a copy"
     if not way.stopped:
         try:
-            _validate(way, asked, answer, ported, first, traces, store)
+            _validate(way, request, answer, ported, first, traces, store)
             return
         except VisparkError as error:
             way.stopped = str(error)
     if ported.loops or first.failed:
-        store.keep(lambda history: keep_port(history, asked.script, source, ported.diff))
-    _keep_first_run(asked, first, ported, traces, store)
-    store.keep(lambda history: keep_predictions(history, asked.job_in(history), answer))
+        store.keep(lambda history: keep_port(history, request.script, source, ported.diff))
+    _keep_first_run(request, first, ported, traces, store)
+    store.keep(lambda history: keep_predictions(history, request.job_in(history), answer))
 
 
-def _keep_first_run(asked: _Asked, first: FirstRun, ported: PortedProgram, traces: Path, store: RunStore) -> None:
+def _keep_first_run(request: _Asked, first: FirstRun, ported: PortedProgram, traces: Path, store: RunStore) -> None:
     """Have the store have the program's run, with which no port's was compared, and why loops are not ported."""
     results = statement_results(first.results) if first.results.exists() else []
     seconds = run_seconds(first.results) if first.results.exists() else None
     conf = {NOT_PORTED: list(ported.refused)} if ported.refused else {}
     store.keep(lambda history: keep_first_run(
-        history, asked.job_in(history), asked.script, results, traces, state="failed" if first.failed else "done",
-        seconds=seconds, cluster=asked.cluster, conf=conf))
+        history, request.job_in(history), request.script, results, traces, state="failed" if first.failed else "done",
+        seconds=seconds, cluster=request.cluster, conf=conf))
 
 
-def _validate(way: RunAnswer, asked: _Asked, answer: Qualification, ported: PortedProgram, first: FirstRun,
+def _validate(way: RunAnswer, request: _Asked, answer: Qualification, ported: PortedProgram, first: FirstRun,
               traces: Path, store: RunStore) -> None:
     """Write the port, run it, and compare it with the program's first run."""
-    began, changed = time.monotonic(), asked.folder / f"{asked.script.stem}_gpu.py"
+    began, changed = time.monotonic(), request.folder / f"{request.script.stem}_gpu.py"
     ported.write(changed)
-    found = validate(asked.script, changed, asked.arguments, noise=asked.noise, timeout=asked.timeout, traces=traces,
-                     first=first)
-    way.status = {DIFFERS: NO, NOT_KNOWN: UNKNOWN}.get(found.verdict, YES)
-    predicted = predicted_passes(answer, asked.target, found) if asked.target is not None else []
-    way.document |= {"port": str(changed), "verdict": found.verdict, "validation": found.as_json()}
-    times = "" if found.cpu_seconds is None or found.gpu_seconds is None else (
-        f"\nthe program: {found.cpu_seconds:.1f} s as it was, {found.gpu_seconds:.1f} s ported")
+    validation = validate(request.script, changed, request.arguments, noise=request.noise, timeout=request.timeout,
+                          traces=traces, first=first)
+    way.status = {DIFFERS: NO, NOT_KNOWN: UNKNOWN}.get(validation.verdict, YES)
+    predicted = predicted_passes(answer, request.target, validation) if request.target is not None else []
+    way.document |= {"port": str(changed), "verdict": validation.verdict, "validation": validation.as_json()}
+    times = "" if validation.cpu_seconds is None or validation.gpu_seconds is None else (
+        f"\nthe program: {validation.cpu_seconds:.1f} s as it was, {validation.gpu_seconds:.1f} s ported")
     way.document["predicted"] = [asdict(each) for each in predicted]
-    way.say("validate", "\n".join([found.as_text() + times, *map(str, predicted), f"port: {changed}"]), began)
-    store.keep(lambda history: keep_validation(history, asked.script, changed, found, answer, traces, asked.cluster))
-    store.keep(lambda history: keep_predictions(history, asked.job_in(history), answer, found))
+    way.say("validate", "\n".join([validation.as_text() + times, *map(str, predicted), f"port: {changed}"]), began)
+    store.keep(lambda history: keep_validation(history, request.script, changed, validation, answer, traces,
+                                               request.cluster))
+    store.keep(lambda history: keep_predictions(history, request.job_in(history), answer, validation))
 
 
-def _report(way: RunAnswer, asked: _Asked, store: RunStore) -> None:
+def _report(way: RunAnswer, request: _Asked, store: RunStore) -> None:
     """Write the report's page; without Jinja2 the store has it all the same."""
-    began, path, job = time.monotonic(), asked.folder / "report.html", store.keep(asked.job_in)
+    began, path, job = time.monotonic(), request.folder / "report.html", store.keep(request.job_in)
     texts = [store.words() or f"vispark report job {job}"]
     if store.history is not None and job is not None:
         try:

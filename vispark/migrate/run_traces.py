@@ -45,8 +45,8 @@ class RunFolder:
 
     def environment(self) -> dict[str, str]:
         """Return the variables with which a Python program that starts Spark itself writes there."""
-        given = " ".join(f"--conf {shlex.quote(f'{name}={value}')}" for name, value in self.settings().items())
-        return os.environ | {"PYSPARK_SUBMIT_ARGS": f"{given} {os.environ.get('PYSPARK_SUBMIT_ARGS', 'pyspark-shell')}"}
+        conf = " ".join(f"--conf {shlex.quote(f'{name}={value}')}" for name, value in self.settings().items())
+        return os.environ | {"PYSPARK_SUBMIT_ARGS": f"{conf} {os.environ.get('PYSPARK_SUBMIT_ARGS', 'pyspark-shell')}"}
 
     def note_end(self, ended: float) -> None:
         """Note when the program itself ended, in seconds since 1970: what its application did later is none of it."""
@@ -66,13 +66,13 @@ class RunFolder:
         return RunTrace(Application(start=start, end=max(each["ended"] for each in answers)), tuple(answers))
 
 
-    def _of_program(self, found: Application) -> Application:
+    def _of_program(self, logged: Application) -> Application:
         """Return an application up to the end that was noted."""
         if not (self.path / _ENDED).exists():
-            return found
+            return logged
         ended = float((self.path / _ENDED).read_text(encoding="utf-8"))
-        jobs = {number: job for number, job in found.jobs.items() if job.start <= ended}
-        return replace(found, end=min(found.end or ended, ended), jobs=jobs)
+        jobs = {number: job for number, job in logged.jobs.items() if job.start <= ended}
+        return replace(logged, end=min(logged.end or ended, ended), jobs=jobs)
 
 
 @dataclass(frozen=True)
@@ -95,16 +95,16 @@ class RunTrace:
     def profile(self) -> Profile:
         """Return the run as a profile: seconds by kind of work and by line, and spans for a trace."""
         logged = self.application
-        found = Profile(total=logged.seconds or 0.0, epoch=logged.start)
-        for each in self.answers:
-            worker = min(each["worker"], each["seconds"])
-            parts = {"transport": each["seconds"] - worker, "compile": min(each["compile"], worker),
-                     "kernel": worker - min(each["compile"], worker)}
-            began = each["ended"] - each["seconds"] - logged.start
-            found.add(", ".join(each["operations"])[:200], parts, found.started + began, "plans",
-                      ":".join(each["line"].split(":")[:2]))
-        found.jobs = [self._job(job) for job in logged.jobs.values()]
-        return found
+        profile = Profile(total=logged.seconds or 0.0, epoch=logged.start)
+        for answer in self.answers:
+            worker = min(answer["worker"], answer["seconds"])
+            parts = {"transport": answer["seconds"] - worker, "compile": min(answer["compile"], worker),
+                     "kernel": worker - min(answer["compile"], worker)}
+            began = answer["ended"] - answer["seconds"] - logged.start
+            profile.add(", ".join(answer["operations"])[:200], parts, profile.started + began, "plans",
+                        ":".join(answer["line"].split(":")[:2]))
+        profile.jobs = [self._job(job) for job in logged.jobs.values()]
+        return profile
 
     def _job(self, job: LoggedJob) -> Job:
         stages = []
@@ -117,11 +117,11 @@ class RunTrace:
 
     def document(self) -> dict[str, Any]:
         """Return the break-down: seconds by kind of work, by line and kind, and plans by line."""
-        found, plans = self.profile(), dict[str, int]()
-        for each in self.answers:
-            place = ":".join(each["line"].split(":")[:2])
+        profile, plans = self.profile(), dict[str, int]()
+        for answer in self.answers:
+            place = ":".join(answer["line"].split(":")[:2])
             plans[place] = plans.get(place, 0) + 1
-        return {"profile": {kind: each for kind, each in found.seconds.items() if each}, "lines": found.lines(),
+        return {"profile": {kind: each for kind, each in profile.seconds.items() if each}, "lines": profile.lines(),
                 "plans": plans}
 
 
@@ -136,17 +136,17 @@ def keep_trace(history: History, run: int, folder: RunFolder) -> Path | None:
     HistoryError
         If the file or the store cannot be written.
     """
-    found = folder.read()
-    if found is None:
+    trace = folder.read()
+    if trace is None:
         return None
     path = history.path.resolve().parent / "traces" / f"run-{run}.json"
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb"):
-            found.profile().save(path)
+            trace.profile().save(path)
     except OSError as error:
         raise HistoryError(f"the trace {path} cannot be written: {error.strerror or error}") from error
-    history.set_trace(run, str(path), found.document(), found.application.number)
+    history.set_trace(run, str(path), trace.document(), trace.application.number)
     return path
 
 

@@ -76,9 +76,9 @@ def seed_tasks(noted: Callable[[], None]) -> None:
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
     yield code
-    for each in code.co_consts:
-        if isinstance(each, types.CodeType):
-            yield from _codes(each)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)
 
 
 def _draws(value: Any) -> bool:

@@ -39,13 +39,13 @@ def merged(layers: Sequence[tuple[str, Mapping[str, str]]]) -> dict[str, Sourced
     >>> found["spark.cores.max"]
     SourcedSetting(name='spark.cores.max', value='4', source='--conf', hidden=('a file',))
     """
-    found = {PREFIX + each.name: SourcedSetting(PREFIX + each.name, str(each.default), DEFAULT) for each in OPTIONS}
+    in_force = {PREFIX + each.name: SourcedSetting(PREFIX + each.name, str(each.default), DEFAULT) for each in OPTIONS}
     for source, settings in layers:
         for name, value in settings.items():
-            was = found.get(name)
+            was = in_force.get(name)
             hidden = (*was.hidden, was.source) if was and was.source != DEFAULT else ()
-            found[name] = SourcedSetting(name, value, source, hidden)
-    return found
+            in_force[name] = SourcedSetting(name, value, source, hidden)
+    return in_force
 
 
 def properties(path: Path) -> dict[str, str]:
@@ -69,12 +69,12 @@ def properties(path: Path) -> dict[str, str]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise OptionError(f"the settings {path} cannot be read: {error}") from error
-    found = {}
+    values = {}
     for line in map(str.strip, lines):
         if line and line[0] not in "#!":
             place = next((each for each, letter in enumerate(line) if letter in "=: \t"), len(line))
-            found[line[:place]] = line[place:].lstrip(" \t").removeprefix("=").removeprefix(":").strip()
-    return found
+            values[line[:place]] = line[place:].lstrip(" \t").removeprefix("=").removeprefix(":").strip()
+    return values
 
 
 def of_submit_arguments(text: str) -> dict[str, str]:
@@ -85,14 +85,14 @@ def of_submit_arguments(text: str) -> dict[str, str]:
     >>> of_submit_arguments("--master local[2] --conf spark.cores.max=4 pyspark-shell")
     {'spark.master': 'local[2]', 'spark.cores.max': '4'}
     """
-    words, found = shlex.split(text), {}
+    words, settings = shlex.split(text), {}
     for word, following in itertools.pairwise(words):
         if word == "--master":
-            found["spark.master"] = following
+            settings["spark.master"] = following
         elif word in ("--conf", "-c") and "=" in following:
             name, _, value = following.partition("=")
-            found[name] = value
-    return found
+            settings[name] = value
+    return settings
 
 
 def problems(settings: Mapping[str, SourcedSetting]) -> list[str]:
@@ -107,20 +107,20 @@ def problems(settings: Mapping[str, SourcedSetting]) -> list[str]:
 
 
 def _of_options(settings: Mapping[str, SourcedSetting]) -> Iterator[str]:
-    for each in settings.values():
-        if each.name.startswith(PREFIX) and each.source != DEFAULT:
+    for setting in settings.values():
+        if setting.name.startswith(PREFIX) and setting.source != DEFAULT:
             try:
-                Options.read([(each.name, each.value)])
+                Options.read([(setting.name, setting.value)])
             except OptionError as error:
-                yield f"{error} ({each.source})"
+                yield f"{error} ({setting.source})"
 
 
 def _of_gpus(settings: Mapping[str, SourcedSetting]) -> Iterator[str]:
     executor, task = (settings.get(f"spark.{of}.resource.gpu.amount") for of in ("executor", "task"))
     values = {each: _number(each) for each in (executor, task) if each is not None}
-    for each, value in values.items():
+    for setting, value in values.items():
         if value is None or value < 0:
-            yield f"{each.name}={each.value} is no number of GPUs ({each.source})"
+            yield f"{setting.name}={setting.value} is no number of GPUs ({setting.source})"
     if task is not None and executor is None:
         yield (f"{task.name}={task.value}, and executors have no GPU: set spark.executor.resource.gpu.amount "
                f"({task.source})")
@@ -139,9 +139,9 @@ def _of_executors(settings: Mapping[str, SourcedSetting]) -> Iterator[str]:
     prefix = "spark.dynamicAllocation."
     most = settings.get(f"{prefix}maxExecutors")
     for name in ("minExecutors", "initialExecutors"):
-        each = settings.get(prefix + name)
-        if each and most and (_number(each) or 0) > (_number(most) or 0):
-            yield f"{each.name}={each.value} is more than {most.name}={most.value} ({each.source})"
+        setting = settings.get(prefix + name)
+        if setting and most and (_number(setting) or 0) > (_number(most) or 0):
+            yield f"{setting.name}={setting.value} is more than {most.name}={most.value} ({setting.source})"
     cores, whole = settings.get("spark.executor.cores"), settings.get("spark.cores.max")
     if cores and whole and (_number(cores) or 0) > (_number(whole) or 0):
         yield (f"{cores.name}={cores.value} is more than {whole.name}={whole.value}: no executor would ever start "

@@ -203,9 +203,9 @@ class SourceProgram:
     @cached_property
     def calls(self) -> tuple[RddCall, ...]:
         """Calls of RDDs' methods, in the order of their places."""
-        found = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call) and self._is_of_rdd(node)]
-        found.sort(key=lambda node: (node.func.end_lineno, node.func.end_col_offset))
-        return tuple([RddCall(node, self.scope_of(node), self._loops_around(node)) for node in found])
+        nodes = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call) and self._is_of_rdd(node)]
+        nodes.sort(key=lambda node: (node.func.end_lineno, node.func.end_col_offset))
+        return tuple([RddCall(node, self.scope_of(node), self._loops_around(node)) for node in nodes])
 
     @cached_property
     def call_of(self) -> dict[ast.AST, RddCall]:
@@ -223,16 +223,16 @@ class SourceProgram:
         return self.kind(on) == "rdd" or (method in UNMISTAKABLE and self.kind(on) == "unknown")
 
     def _loops_around(self, node: ast.AST) -> tuple[Loop, ...]:
-        found: list[Loop] = []
+        loops: list[Loop] = []
         inner: ast.AST = node
-        for each in self.around(node):
-            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+        for outer in self.around(node):
+            if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef):
                 break
             # What a loop goes over is made once.
-            if isinstance(each, ast.While) or (isinstance(each, ast.For) and inner is not each.iter):
-                found.append(each)
-            inner = each
-        return tuple(reversed(found))
+            if isinstance(outer, ast.While) or (isinstance(outer, ast.For) and inner is not outer.iter):
+                loops.append(outer)
+            inner = outer
+        return tuple(reversed(loops))
 
     # -- what an expression is ----------------------------------------------------------------------------------------
 
@@ -274,16 +274,16 @@ class SourceProgram:
 
     def _method_of(self, node: ast.Call) -> ast.FunctionDef | None:
         """Return the method of the file's own that is called, unless it is called on an RDD."""
-        found = self.members.method_of(node)
-        if found is None or not isinstance(node.func, ast.Attribute) or self.kind(node.func.value) != "unknown":
+        method = self.members.method_of(node)
+        if method is None or not isinstance(node.func, ast.Attribute) or self.kind(node.func.value) != "unknown":
             return None
-        return found
+        return method
 
     def _any(self, nodes: list[ast.expr]) -> str:
         # The first is the likeliest; one that depends on itself, as in a loop, is asked for last or not at all.
         kinds = set()
-        for each in nodes:
-            kinds.add(kind := self.kind(each))
+        for node in nodes:
+            kinds.add(kind := self.kind(node))
             if kind == "rdd":
                 return kind
         return next((each for each in ("frame", "context", "session", "reader", "unknown") if each in kinds),
@@ -318,7 +318,7 @@ class SourceProgram:
 
     @cached_property
     def _assigned(self) -> dict[tuple[Scope, str], list[tuple[ast.stmt, ast.expr]]]:
-        found: dict[tuple[Scope, str], list[tuple[ast.stmt, ast.expr]]] = {}
+        assigned: dict[tuple[Scope, str], list[tuple[ast.stmt, ast.expr]]] = {}
         for node in ast.walk(self.tree):
             pairs: list[tuple[ast.expr, ast.expr | None]] = []
             if isinstance(node, ast.Assign):
@@ -333,10 +333,10 @@ class SourceProgram:
                     parts = [(target, value)]
                 for one, of in parts:
                     if isinstance(one, ast.Name) and of is not None and isinstance(node, ast.stmt):
-                        found.setdefault((self.scope_of(node), one.id), []).append((node, of))
-        for each in found.values():
-            each.sort(key=lambda pair: (pair[0].lineno, pair[0].col_offset))
-        return found
+                        assigned.setdefault((self.scope_of(node), one.id), []).append((node, of))
+        for statements in assigned.values():
+            statements.sort(key=lambda pair: (pair[0].lineno, pair[0].col_offset))
+        return assigned
 
     def values_of(self, name: ast.Name) -> list[ast.expr]:
         """Return the expressions that a name may stand for at its place, the likeliest first.
@@ -346,25 +346,25 @@ class SourceProgram:
         """
         scope = self.scope_of(name)
         while (scope, name.id) not in self._assigned and not isinstance(scope, ast.Module):
-            if given := self._given(scope, name.id):
-                return given
+            if passed := self._given(scope, name.id):
+                return passed
             scope = self.scope_of(scope)
         assigned = self._assigned.get((scope, name.id), [])
         if scope is not self.scope_of(name):
             return [value for _, value in reversed(assigned)]
         around = set(self.around(name))
-        found: list[ast.expr] = []
+        values: list[ast.expr] = []
         for statement, value in reversed(assigned):
             if (statement.lineno, statement.col_offset) < (name.lineno, name.col_offset) and statement not in around:
-                found.append(value)
+                values.append(value)
                 if not any(isinstance(each, _BRANCHES) and each not in around for each in self.around(statement)):
                     break
         else:
             # A parameter is what callers give until something is assigned to it.
-            found += self._given(scope, name.id)
-        later = [value for statement, value in assigned if value not in found
+            values += self._given(scope, name.id)
+        later = [value for statement, value in assigned if value not in values
                  and any(isinstance(each, ast.For | ast.While) and each in around for each in self.around(statement))]
-        return [*found, *later]
+        return [*values, *later]
 
     def is_assigned(self, name: ast.Name) -> bool:
         """Return whether something is assigned to a name in its own scope."""
@@ -381,15 +381,15 @@ class SourceProgram:
         names = [each.arg for each in (*scope.args.posonlyargs, *scope.args.args)]
         if name not in names:
             return []
-        number, found = names.index(name), list[ast.expr]()
+        number, values = names.index(name), list[ast.expr]()
         for call in self.members.calls_of(scope):
-            found += [each.value for each in call.keywords if each.arg == name]
-            found += call.args[number - 1:number] if number else []
+            values += [each.value for each in call.keywords if each.arg == name]
+            values += call.args[number - 1:number] if number else []
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Call) and self.called(node) is scope:
-                found += [each.value for each in node.keywords if each.arg == name]
-                found += node.args[number:number + 1]
-        return found
+                values += [each.value for each in node.keywords if each.arg == name]
+                values += node.args[number:number + 1]
+        return values
 
     # -- chains and loops ---------------------------------------------------------------------------------------------
 
@@ -421,28 +421,28 @@ class SourceProgram:
             nodes = [] if inner is None else [inner]
         else:
             nodes = []
-        for each in nodes:
-            yield from self.makers(each, depth - 1)
+        for maker in nodes:
+            yield from self.makers(maker, depth - 1)
 
     def chain(self, call: RddCall) -> list[RddCall]:
         """Return the calls up to a call, the source first, the call itself last."""
-        found: list[RddCall] = []
+        calls: list[RddCall] = []
         one: RddCall | None = call
-        while one is not None and one not in found:
-            found.append(one)
+        while one is not None and one not in calls:
+            calls.append(one)
             one = self.before(one)
-        return found[::-1]
+        return calls[::-1]
 
     def upstream(self, call: RddCall) -> set[RddCall]:
         """Return all calls that a call's result is made of, through both sides of joins, without the call itself."""
-        found: set[RddCall] = set()
+        calls: set[RddCall] = set()
         todo = [call]
         while todo:
             one = todo.pop()
-            made = [self.before(one), *[self.made_by(each) for each in one.node.args if self.kind(each) == "rdd"]]
-            todo += [each for each in made if each is not None and each not in found]
-            found |= {each for each in made if each is not None}
-        return found - {call}
+            sources = [self.before(one), *[self.made_by(each) for each in one.node.args if self.kind(each) == "rdd"]]
+            todo += [each for each in sources if each is not None and each not in calls]
+            calls |= {each for each in sources if each is not None}
+        return calls - {call}
 
     def loops(self) -> dict[Loop, list[RddCall]]:
         """Return the innermost loops with the calls in them, those of functions called there among them."""
@@ -457,12 +457,12 @@ class SourceProgram:
         if not isinstance(scope, ast.FunctionDef) or scope in seen:
             return set()
         seen.add(scope)
-        found: set[Loop] = set()
+        loops: set[Loop] = set()
         calls = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call) and self.called(node) is scope]
         for node in [*calls, *self.members.calls_of(scope)]:
             around = self._loops_around(node)
-            found |= {around[-1]} if around else self._loops_that_call(self.scope_of(node), seen)
-        return found
+            loops |= {around[-1]} if around else self._loops_that_call(self.scope_of(node), seen)
+        return loops
 
     def is_cached(self, call: RddCall) -> bool:
         """Return whether a call's result is kept: it is a ``cache``, or a name of it is cached for the effect."""

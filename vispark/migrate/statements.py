@@ -154,8 +154,8 @@ def with_recorded(value: ast.expr, wants: Callable[[ast.expr], bool],
     >>> ast.unparse(with_recorded(text, lambda each: ast.unparse(each) == "a", record_call(0)))
     "f'{__vispark_record__(0, a):.2f} of {b}'"
     """
-    def inside(each: ast.expr) -> ast.expr:
-        return with_recorded(each, wants, call)
+    def inside(part: ast.expr) -> ast.expr:
+        return with_recorded(part, wants, call)
 
     if isinstance(value, ast.JoinedStr):
         for part in value.values:

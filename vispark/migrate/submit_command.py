@@ -27,12 +27,12 @@ from vispark.migrate.sites import SourceProgram
 
 def _collected(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
     """Collect an option for ``spark-submit`` under its own name."""
-    given = ctx.ensure_object(dict).setdefault("given", [])
+    options = ctx.ensure_object(dict).setdefault("given", [])
     name = (parameter.name or "").replace("_", "-")
     if isinstance(value, bool):
-        given += [(name, None)] if value else []
+        options += [(name, None)] if value else []
     else:
-        given += [(name, each) for each in (value or ())]
+        options += [(name, each) for each in (value or ())]
 
 
 def passed_on(command: click.Command) -> click.Command:
@@ -65,27 +65,27 @@ def command(ctx: click.Context, cluster: str, history: bool, dry_run: bool, as_j
     """
     if script.endswith(".py") and Path(script).is_file():
         SourceProgram.read(Path(script))
-    given = ctx.ensure_object(dict).get("given", [])
+    options = ctx.ensure_object(dict).get("given", [])
     record, settings = Clusters().submission(cluster) if cluster else (None, SubmitSettings(""))
-    line = spark_submit.command_line(settings, given, script, arguments)
+    line = spark_submit.command_line(settings, options, script, arguments)
     if dry_run:
         emit({"command": line, "environment": sorted(settings.environment), "secrets": sorted(settings.secrets)},
              as_json, lambda: shlex.join(line))
         ctx.exit(YES)
     if record is not None and (send := getattr(platform_of(record.platform), "send", None)) is not None:
-        said = send(record, line, script)
-        emit({"command": line, "sent": said}, as_json, lambda: str(said))
+        answer = send(record, line, script)
+        emit({"command": line, "sent": answer}, as_json, lambda: str(answer))
         ctx.exit(YES)
-    if script.endswith(".py") and "://" not in script and _is_driven_here(given, settings) \
+    if script.endswith(".py") and "://" not in script and _is_driven_here(options, settings) \
             and not Path(script).is_file():
         raise click.UsageError(f"{script} does not exist")
     kept: dict[str, Any] = {}
-    if history and _is_driven_here(given, settings) and Path(script).is_file():
-        with _kept(Path(script), cluster, given, settings) as (settings, kept):
-            ended = spark_submit.run(settings, given, script, arguments, capture=as_json)
+    if history and _is_driven_here(options, settings) and Path(script).is_file():
+        with _kept(Path(script), cluster, options, settings) as (settings, kept):
+            ended = spark_submit.run(settings, options, script, arguments, capture=as_json)
             kept["status"] = ended.returncode
     else:
-        ended = spark_submit.run(settings, given, script, arguments, capture=as_json)
+        ended = spark_submit.run(settings, options, script, arguments, capture=as_json)
     document = {"command": line, "status": ended.returncode, "stdout": ended.stdout, "stderr": ended.stderr,
                 "run": kept.get("run"), "trace": kept.get("trace")}
     if as_json:
@@ -99,17 +99,17 @@ def command(ctx: click.Context, cluster: str, history: bool, dry_run: bool, as_j
     ctx.exit(NO if ended.returncode else YES)
 
 
-def _is_driven_here(given: Sequence[tuple[str, str | None]], settings: SubmitSettings) -> bool:
+def _is_driven_here(options: Sequence[tuple[str, str | None]], settings: SubmitSettings) -> bool:
     """Return whether the driver is a process of this machine, whose files can be read afterwards."""
-    named = {name: value for name, value in given if name != "conf"} | spark_submit.named_settings(
-        [value for name, value in given if name == "conf" and value is not None])
+    named = {name: value for name, value in options if name != "conf"} | spark_submit.named_settings(
+        [value for name, value in options if name == "conf" and value is not None])
     modes = [*settings.options, named.get("deploy-mode"), named.get("spark.submit.deployMode"),
              settings.conf.get("spark.submit.deployMode")]
     return "cluster" not in modes
 
 
 @contextmanager
-def _kept(script: Path, cluster: str, given: Sequence[tuple[str, str | None]],
+def _kept(script: Path, cluster: str, options: Sequence[tuple[str, str | None]],
           settings: SubmitSettings) -> Iterator[tuple[SubmitSettings, dict[str, Any]]]:
     """Keep a run in the store, with its trace when it has ended.
 
@@ -123,25 +123,25 @@ def _kept(script: Path, cluster: str, given: Sequence[tuple[str, str | None]],
     kept: dict[str, Any] = {"run": run, "job": job, "status": None, "trace": None}
     with tempfile.TemporaryDirectory(prefix="vispark-traces-") as place:
         folder = RunFolder(Path(place))
-        ours = folder.settings()
-        if _has_logs(given, settings):
-            ours = {name: value for name, value in ours.items() if name.startswith("spark.vispark.")}
+        of_run = folder.settings()
+        if _has_logs(options, settings):
+            of_run = {name: value for name, value in of_run.items() if name.startswith("spark.vispark.")}
         try:
-            yield replace(settings, conf={**ours, **settings.conf}), kept
+            yield replace(settings, conf={**of_run, **settings.conf}), kept
         finally:
-            found = folder.read()
+            trace = folder.read()
             history.change_run(run, state="done" if kept["status"] == 0 else "failed",
-                               seconds=time.monotonic() - began, kind="gpu" if found and found.answers else "cpu")
+                               seconds=time.monotonic() - began, kind="gpu" if trace and trace.answers else "cpu")
             path = keep_trace(history, run, folder)
             kept["trace"] = str(path) if path else None
 
 
-def _has_logs(given: Sequence[tuple[str, str | None]], settings: SubmitSettings) -> bool:
+def _has_logs(options: Sequence[tuple[str, str | None]], settings: SubmitSettings) -> bool:
     """Return whether event logs are set by the user, the cluster or the file of defaults."""
-    named = next((value for name, value in reversed(given) if name == "properties-file"), None)
+    named = next((value for name, value in reversed(options) if name == "properties-file"), None)
     file = Path(named) if named else spark_submit.defaults_file()
     text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
-    set_ = [*settings.conf, *(value or "" for name, value in given if name == "conf"), *text.splitlines()]
+    set_ = [*settings.conf, *(value or "" for name, value in options if name == "conf"), *text.splitlines()]
     return any(each.strip().startswith("spark.eventLog.") for each in set_)
 
 

@@ -41,9 +41,9 @@ class TextReader:
     @property
     def text(self) -> str:
         """The call."""
-        given = [self.context, self.path, *self.value.arguments()]
-        given += [f"minPartitions={self.partitions}"] if self.partitions else []
-        return f"vispark.read_text({', '.join(given)})" + self.behind
+        arguments = [self.context, self.path, *self.value.arguments()]
+        arguments += [f"minPartitions={self.partitions}"] if self.partitions else []
+        return f"vispark.read_text({', '.join(arguments)})" + self.behind
 
     @property
     def behind(self) -> str:
@@ -65,11 +65,11 @@ def readers_of(program: SourceProgram) -> dict[RddCall, TextReader | str]:
     >>> list(readers_of(program).values())
     ["s.lower() is not known to be numbers of a line's fields"]
     """
-    found: dict[RddCall, TextReader | str] = {}
+    readers: dict[RddCall, TextReader | str] = {}
     for call in program.calls:
         if call.method == "map" and (start := _start(program, call)) is not None:
-            found[_last(program, call)] = _reader(program, call, start)
-    return found
+            readers[_last(program, call)] = _reader(program, call, start)
+    return readers
 
 
 def _start(program: SourceProgram, call: RddCall) -> LineValue | None:
@@ -107,10 +107,10 @@ def _last(program: SourceProgram, call: RddCall) -> RddCall:
     """Return the map at which a line has become numbers, or at which that is given up."""
     value, parser = _start(program, call), LineParser(program)
     assert value is not None
-    for each in _chain(program, call):
-        call = each
+    for mapped in _chain(program, call):
+        call = mapped
         try:
-            value = parser.result(each.node.args[0], value)
+            value = parser.result(mapped.node.args[0], value)
         except (NotNumbers, IndexError):
             return call
         if value.kind in ("number", "array", "tuple", "list"):
@@ -121,10 +121,10 @@ def _last(program: SourceProgram, call: RddCall) -> RddCall:
 def _reader(program: SourceProgram, call: RddCall, start: LineValue) -> TextReader | str:
     last, maps, value, parser = _last(program, call), list[RddCall](), start, LineParser(program)
     try:
-        for each in _chain(program, call):
-            value = parser.result(each.node.args[0], value)
-            maps.append(each)
-            if each is last:
+        for mapped in _chain(program, call):
+            value = parser.result(mapped.node.args[0], value)
+            maps.append(mapped)
+            if mapped is last:
                 break
         _check_records(program, value, last)
         return _located(program, tuple(maps), value)

@@ -99,8 +99,8 @@ class MeasuredProgram:
         results, facts, journal = (self._folder / f"{self._number}.{kind}" for kind in ("results", "facts", "journal"))
         conf = dict(setting.conf) | {"spark.vispark.journal": str(journal)}
         conf |= {"spark.vispark.device": self._device} if self._device else {}
-        given = asdict(setting) | {"conf": sorted(conf.items())}
-        line = [sys.executable, "-m", "vispark.migrate.tune_runner", str(results), str(facts), json.dumps(given),
+        document = asdict(setting) | {"conf": sorted(conf.items())}
+        line = [sys.executable, "-m", "vispark.migrate.tune_runner", str(results), str(facts), json.dumps(document),
                 str(self._limit), str(self._script), *self._arguments]
         try:
             with surroundings(self._script, os.getcwd(), self._device or "auto"):
@@ -109,8 +109,8 @@ class MeasuredProgram:
         except subprocess.TimeoutExpired:
             return TuneRun(setting, failed=f"it did not end within {self._timeout:g} s")
         if ended.returncode:
-            said = [each for each in (ended.stderr or ended.stdout).splitlines() if each.strip()]
-            errors = [each for each in said if re.match(r"[A-Za-z_][\w.]*: ", each)] or said
+            output = [each for each in (ended.stderr or ended.stdout).splitlines() if each.strip()]
+            errors = [each for each in output if re.match(r"[A-Za-z_][\w.]*: ", each)] or output
             return TuneRun(setting, failed=errors[-1] if errors else f"status {ended.returncode}")
         return self._measured(setting, statement_results(results), facts_of(facts, journal))
 
@@ -186,13 +186,13 @@ def _text(script: Path, answer: TuneAnswer, passes: int | None, has_plans: bool)
         return "" if run.failed else f"{run.seconds(passes):.3g} s"
 
     lines = [f"{script.name}: {answer.runs} runs, {count}; as it is {shown(base)} and {shown(answer.again)}"]
-    for each in answer.outcomes:
-        change = f"{each.knob} {each.change}".rstrip()
-        lines.append(f"  {change:32}  {shown(each.run) if each.run else '':>8}  {each.said}".rstrip())
+    for outcome in answer.outcomes:
+        change = f"{outcome.knob} {outcome.change}".rstrip()
+        lines.append(f"  {change:32}  {shown(outcome.run) if outcome.run else '':>8}  {outcome.said}".rstrip())
     lines.append(f"  {answer.stopped}")
     if not has_plans:
         lines.append("no plan of vispark's ran: vispark port makes a program that has some")
-    found = recommendations(answer)
-    lines += [f"recommended, {shown(answer.best)}:", *(f"  {each}" for each in found)] if found else \
+    recommended = recommendations(answer)
+    lines += [f"recommended, {shown(answer.best)}:", *(f"  {each}" for each in recommended)] if recommended else \
         ["nothing is better than it is"]
     return "\n".join(lines)

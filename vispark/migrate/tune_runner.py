@@ -102,10 +102,10 @@ def _source(name: str, argument: str, script: Path, setting: Setting, facts: dic
         bound = inspect.signature(original).bind(self, *args, **options)
         if line and setting.partitions is not None:
             bound.arguments[argument] = setting.partitions
-        made = original(*bound.args, **bound.kwargs)
+        rdd = original(*bound.args, **bound.kwargs)
         if line:
-            facts["sources"].append([line, name, made.getNumPartitions()])
-        return made
+            facts["sources"].append([line, name, rdd.getNumPartitions()])
+        return rdd
 
     setattr(SparkContext, name, source)
 
@@ -143,10 +143,10 @@ def _described(rdd: RDD[Any]) -> tuple[str, bool, bool]:
 def main(results: str, facts_file: str, setting: str, passes: str, script: str, *args: str) -> None:
     """Run a script under a setting."""
     sys.argv, path = [script, *args], Path(script).resolve()
-    given = json.loads(setting)
+    document = json.loads(setting)
     facts: dict[str, Any] = {}
-    prepare(path, Setting(given["partitions"], given["blocks"], given["float32"], tuple(map(tuple, given["conf"]))),
-            facts)
+    conf = tuple(map(tuple, document["conf"]))
+    prepare(path, Setting(document["partitions"], document["blocks"], document["float32"], conf), facts)
     descriptor = os.open(results, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as output:

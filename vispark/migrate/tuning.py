@@ -51,8 +51,8 @@ class Setting:
         >>> Setting().with_conf(spark__task__cpus="2").conf
         (('spark.task.cpus', '2'),)
         """
-        given = {name.replace("__", "."): value for name, value in options.items()}
-        return replace(self, conf=tuple(sorted((dict(self.conf) | given).items())))
+        changed = {name.replace("__", "."): value for name, value in options.items()}
+        return replace(self, conf=tuple(sorted((dict(self.conf) | changed).items())))
 
     def as_json(self) -> dict[str, Any]:
         """Return the knobs that are not as the program has them."""
@@ -272,9 +272,9 @@ class TuneSearch:
             if answer.runs >= self._runs:
                 return False
             run = self._measure(setting)
-            said = self._judged(run, answer)
-            answer.outcomes.append(Outcome(knob.name, name, run, said))
-            if said != "kept":
+            judgement = self._judged(run, answer)
+            answer.outcomes.append(Outcome(knob.name, name, run, judgement))
+            if judgement != "kept":
                 return True
             answer.best = run
         return True
@@ -302,16 +302,16 @@ def refused(conf: Iterable[tuple[str, str]]) -> str:
     >>> refused([("spark.executor.cores", "2"), ("spark.task.cpus", "4")])
     'spark.task.cpus=4 is above spark.executor.cores=2'
     """
-    given = dict(conf)
+    values = dict(conf)
     try:
-        Options.read([(name, value) for name, value in given.items() if name.startswith(PREFIX)])
+        Options.read([(name, value) for name, value in values.items() if name.startswith(PREFIX)])
     except OptionError as error:
         return str(error)
     for name in ("spark.executor.cores", "spark.task.cpus", "spark.default.parallelism",
                  "spark.sql.files.minPartitionNum"):
-        if name in given and not (given[name].isdecimal() and int(given[name]) > 0):
-            return f"{name}={given[name]} is no whole number above 0"
-    cores, cpus = given.get("spark.executor.cores"), given.get("spark.task.cpus", "1")
+        if name in values and not (values[name].isdecimal() and int(values[name]) > 0):
+            return f"{name}={values[name]} is no whole number above 0"
+    cores, cpus = values.get("spark.executor.cores"), values.get("spark.task.cpus", "1")
     if cores is not None and int(cpus) > int(cores):
         return f"spark.task.cpus={cpus} is above spark.executor.cores={cores}"
     return ""

@@ -57,8 +57,8 @@ def _mode(opening: ast.Call) -> str:
     """Return the mode in which a file is opened, as it is written there: ``open(path, mode)``, ``path.open(mode)``."""
     named = [word.value for word in opening.keywords if word.arg == "mode"]
     place = 1 if isinstance(opening.func, ast.Name) or len(opening.args) > 1 else 0
-    found = [*named, *opening.args[place:place + 1]]
-    value = found[0].value if found and isinstance(found[0], ast.Constant) else ""
+    modes = [*named, *opening.args[place:place + 1]]
+    value = modes[0].value if modes and isinstance(modes[0], ast.Constant) else ""
     return value if isinstance(value, str) and len(value) <= 3 else ""
 
 

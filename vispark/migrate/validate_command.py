@@ -191,28 +191,28 @@ def validate(cpu: Path, gpu: Path, args: tuple[str, ...] = (), tolerance: Tolera
             if noise and not draws else None
         ported = recorded_run(gpu, args, place, "gpu", samples=reference, timeout=timeout, traces=traces, jvm=jvm)
         one, two, three = (compared_results(each) if each else [] for each in (reference, again, ported))
-        found = validated(one, two, three, tolerance or Tolerance())
-        if any(each.first for each in (*found.statements, *found.made)):
-            found = _nearer(found, cpu, args, place, reference, timeout, jvm)
+        validation = validated(one, two, three, tolerance or Tolerance())
+        if any(each.first for each in (*validation.statements, *validation.made)):
+            validation = _nearer(validation, cpu, args, place, reference, timeout, jvm)
         if again is None:
-            found = with_order_not_known(found)
+            validation = with_order_not_known(validation)
         notes = ((_DRAWS,) if draws else ()) + tuple(drawn_statements(reference))
         # The first run of a shared JVM starts it cold, and the others do not.
         runs = [run_seconds(each) for each in (reference, *([again] if again else []))]
         seconds = min([each for each in runs if each is not None], default=None)
-        return replace(found, cpu_seconds=seconds, gpu_seconds=run_seconds(ported), notes=notes)
+        return replace(validation, cpu_seconds=seconds, gpu_seconds=run_seconds(ported), notes=notes)
 
 
-def _nearer(found: Validation, cpu: Path, args: tuple[str, ...], folder: Path, reference: Path,
+def _nearer(validation: Validation, cpu: Path, args: tuple[str, ...], folder: Path, reference: Path,
             timeout: float | None, jvm: JvmGateway | None) -> Validation:
     """Run the program once more, in wider floats, and say which of two differing runs is nearer to that one."""
     try:
         wide = recorded_run(cpu, args, folder, "wider", 0, reference, timeout, jvm=jvm, wider=True)
     except ValidationError as error:
-        return with_nearer(found, [], f"with wider floats {error.message.partition(chr(10))[0]}")
+        return with_nearer(validation, [], f"with wider floats {error.message.partition(chr(10))[0]}")
     if not any(each.kind == "wider" for each in read_results(wide)):
-        return with_nearer(found, [], "no float was seen in what the program makes by parallelize, or caches")
-    return with_nearer(found, compared_results(wide))
+        return with_nearer(validation, [], "no float was seen in what the program makes by parallelize, or caches")
+    return with_nearer(validation, compared_results(wide))
 
 
 @click.command("validate")
@@ -233,9 +233,9 @@ def command(cpu: Path, gpu: Path, args: tuple[str, ...], noise: bool, allow_narr
     """
     with tempfile.TemporaryDirectory(prefix="vispark-traces-") as folder:
         traces = Path(folder) if history else None
-        found = validate(cpu, gpu, args, Tolerance(0.0, terms, allow_narrower), noise, timeout, traces)
-        emit(found.as_json(), as_json, found.as_text)
+        validation = validate(cpu, gpu, args, Tolerance(0.0, terms, allow_narrower), noise, timeout, traces)
+        emit(validation.as_json(), as_json, validation.as_text)
         if history:
             with saying_what_is_not_kept():
-                keep_validation(History(), cpu, gpu, found, traces=traces)
-    click.get_current_context().exit(STATUSES.get(found.verdict, YES))
+                keep_validation(History(), cpu, gpu, validation, traces=traces)
+    click.get_current_context().exit(STATUSES.get(validation.verdict, YES))

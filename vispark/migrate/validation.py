@@ -122,13 +122,13 @@ class StatementVerdict:
 
     def as_json(self) -> dict[str, Any]:
         """Return the verdict as JSON has it; of very many passes the first ones, and the first that differs."""
-        shown = sorted({*range(min(len(self.passes), SHOWN)), *([self.first - 1] if self.first else [])})
+        numbers = sorted({*range(min(len(self.passes), SHOWN)), *([self.first - 1] if self.first else [])})
         return {"target": self.reference.name[1], "function": self.reference.name[0], "cpu_line": self.reference.line,
                 "gpu_line": self.other.line, "cpu_passes": len(self.reference.values),
                 "gpu_passes": len(self.other.values), "verdict": self.verdict, "noise": _finite(self.noise),
                 "worst": _finite(self.worst), "scale": self.scale or None, "first_pass_that_differs": self.first,
                 "ulps": dict(zip(LABELS, self.histogram, strict=True)),
-                "passes": [{"pass": number + 1, **self.passes[number].as_json()} for number in shown]}
+                "passes": [{"pass": number + 1, **self.passes[number].as_json()} for number in numbers]}
 
 
 @dataclass(frozen=True)
@@ -185,12 +185,12 @@ def grouped(frames: Sequence[tuple[Name, int, int, float, Any]]) -> list[Stateme
     frames : sequence of tuples
         Name, number and line of the statement, seconds, and the value, in the order of the run.
     """
-    found: dict[tuple[int, Name], list[tuple[int, float, Any]]] = {}
+    groups: dict[tuple[int, Name], list[tuple[int, float, Any]]] = {}
     for name, number, line, seconds, value in frames:
-        found.setdefault((number if line else 10 ** 9, name), []).append((line, seconds, value))
+        groups.setdefault((number if line else 10 ** 9, name), []).append((line, seconds, value))
     return [StatementResults(name, each[0][0], tuple(value for _, _, value in each), tuple(at for _, at, _ in each),
                              number=number)
-            for (number, name), each in sorted(found.items(), key=lambda item: item[0])]
+            for (number, name), each in sorted(groups.items(), key=lambda item: item[0])]
 
 
 def aligned(reference: Sequence[StatementResults],
@@ -231,7 +231,7 @@ def validated(reference: Sequence[StatementResults], again: Sequence[StatementRe
     >>> validated(*runs, Tolerance()).statements[0].first, validated(runs[0], runs[1], runs[0], Tolerance()).verdict
     (2, 'equal')
     """
-    (reference, made), (again, made_again), (other, made_other) = map(_divided, (reference, again, other))
+    (reference, computed), (again, computed_again), (other, computed_other) = map(_divided, (reference, again, other))
     selves, largest = _partners(reference, again), _sizes_by_name(reference)
     statements, only_reference, only_other = [], [], []
     for one, two in aligned(reference, other):
@@ -242,25 +242,25 @@ def validated(reference: Sequence[StatementResults], again: Sequence[StatementRe
             only_reference.append(one)
         elif two is not None:
             only_other.append(two)
-    selves, others = _partners(made, made_again), _partners(made, made_other)
+    selves, others = _partners(computed, computed_again), _partners(computed, computed_other)
     # What records that are not the same lead to says no more.
     right = {each.reference.number: each.has_order_of_its_own for each in statements if each.reference.line
              and each.verdict not in (DIFFERS, NOT_KNOWN)}
-    of_order = [each for each in made if id(each) in others and any(right.get(number) for number in each.sources)
+    of_order = [each for each in computed if id(each) in others and any(right.get(number) for number in each.sources)
                 and all(number in right for number in each.sources)]
     return Validation(tuple(statements), tuple(only_reference), tuple(only_other), made=tuple(
         _statement(each, selves.get(id(each)), others[id(each)], tolerance, {}) for each in of_order))
 
 
-def with_order_not_known(found: Validation) -> Validation:
+def with_order_not_known(validation: Validation) -> Validation:
     """Return a validation without a run for the noise: what records in another order lead to is not known to differ.
 
     On the CPU it may change with the partitions, too.
     """
     why = "it is made of records in another order; a run for the noise says whether it changes on the CPU, too"
-    return replace(found, made=tuple(replace(each, passes=tuple(
+    return replace(validation, made=tuple(replace(each, passes=tuple(
         Comparison(NOT_KNOWN, one.worst, why) if one.verdict == DIFFERS else one for one in each.passes))
-        for each in found.made))
+        for each in validation.made))
 
 
 def _divided(results: Sequence[StatementResults]) -> tuple[list[StatementResults], list[StatementResults]]:
@@ -304,14 +304,14 @@ def _statement(reference: StatementResults, again: StatementResults | None, othe
 def _largest_until(selves: Iterable[Comparison]) -> Iterator[Comparison]:
     """Yield, for each pass, the largest differences of fields in the passes up to it."""
     worst, fields = 0.0, dict[tuple[Any, ...], float]()
-    for each in selves:
-        worst = max(worst, each.worst)
-        for path, size in each.fields.items():
+    for comparison in selves:
+        worst = max(worst, comparison.worst)
+        for path, size in comparison.fields.items():
             fields[path] = max(fields.get(path, 0.0), size)
-        yield replace(each, worst=worst, fields=dict(fields))
+        yield replace(comparison, worst=worst, fields=dict(fields))
 
 
-def with_nearer(found: Validation, wide: Sequence[StatementResults], why_not: str = "") -> Validation:
+def with_nearer(validation: Validation, wide: Sequence[StatementResults], why_not: str = "") -> Validation:
     """Judge what differs by a run in wider floats, and say of each first difference which of the two is nearer to it.
 
     How far the program on the CPU is from that run is its own rounding error: what differs from it by no more than 8
@@ -319,7 +319,7 @@ def with_nearer(found: Validation, wide: Sequence[StatementResults], why_not: st
 
     Parameters
     ----------
-    found : Validation
+    validation : Validation
     wide : sequence of StatementResults
         The program on the CPU in wider floats.
     why_not : str
@@ -331,12 +331,12 @@ def with_nearer(found: Validation, wide: Sequence[StatementResults], why_not: st
     >>> with_nearer(validated(runs[0], [], runs[1], Tolerance()), runs[2]).statements[0].passes[0].nearer
     'the GPU'
     """
-    given, made = _divided(wide)
-    partners = {**_partners([each.reference for each in found.statements], given),
-                **_partners([each.reference for each in found.made], made)}
+    statements_wide, computed = _divided(wide)
+    partners = {**_partners([each.reference for each in validation.statements], statements_wide),
+                **_partners([each.reference for each in validation.made], computed)}
     statements, of_order = (tuple(_with_nearer(each, partners.get(id(each.reference)), why_not) for each in verdicts)
-                            for verdicts in (found.statements, found.made))
-    return replace(found, statements=statements, made=of_order)
+                            for verdicts in (validation.statements, validation.made))
+    return replace(validation, statements=statements, made=of_order)
 
 
 def _by_own_error(statement: StatementVerdict, wide: StatementResults | None) -> StatementVerdict:
@@ -348,16 +348,16 @@ def _by_own_error(statement: StatementVerdict, wide: StatementResults | None) ->
         return statement
     scales = scales_of(map(sizes_of, statement.reference.values), statement.former)
     passes, errors, noise = list(statement.passes), list[Comparison](), statement.noise
-    for number, (each, one, two, exact, scale) in enumerate(zip(
+    for number, (comparison, one, two, exact, scale) in enumerate(zip(
             statement.passes, statement.reference.values, statement.other.values, wide.values, scales, strict=False)):
-        if each.verdict != DIFFERS:
+        if comparison.verdict != DIFFERS:
             continue
-        error = compare(one, exact, None, each.ordered, scale, not statement.reference.is_sorted)
+        error = compare(one, exact, None, comparison.ordered, scale, not statement.reference.is_sorted)
         if is_noise(error):
             errors.append(error)
             own = [*_largest_until(errors)][-1]
             passes[number] = compare(one, two, replace(statement.tolerance, noise=own.worst, fields=own.fields),
-                                     each.ordered, scale, not statement.reference.is_sorted)
+                                     comparison.ordered, scale, not statement.reference.is_sorted)
             noise = max(noise, own.worst)
     return replace(statement, passes=tuple(passes), noise=noise)
 
@@ -369,11 +369,11 @@ def _with_nearer(statement: StatementVerdict, wide: StatementResults | None, why
     number = statement.first - 1
     difference = statement.passes[number]
     if why_not or wide is None or number >= len(wide.values):
-        said = f"not known: {why_not or 'the run in wider floats has no such pass'}"
+        nearest = f"not known: {why_not or 'the run in wider floats has no such pass'}"
     else:
-        said = nearer(difference, statement.reference.values[number], statement.other.values[number],
-                      wide.values[number])
-    passes = [*statement.passes[:number], replace(difference, nearer=said), *statement.passes[number + 1:]]
+        nearest = nearer(difference, statement.reference.values[number], statement.other.values[number],
+                         wide.values[number])
+    passes = [*statement.passes[:number], replace(difference, nearer=nearest), *statement.passes[number + 1:]]
     return replace(statement, passes=tuple(passes))
 
 
@@ -396,9 +396,9 @@ def scales_of(sizes: Iterable[FieldSizes], former: FieldSizes | None = None) -> 
     [{}, {(): 4.0}, {(): 4.0}]
     """
     largest = dict(former or {})
-    for each in sizes:
+    for sizes_here in sizes:
         yield dict(largest)
-        for path, size in each.items():
+        for path, size in sizes_here.items():
             largest[path] = max(largest.get(path, 0.0), size)
 
 
@@ -410,25 +410,25 @@ def _fallen_from(sizes: Sequence[FieldSizes], scales: Sequence[FieldSizes]) -> f
 
 def _sizes_by_name(statements: Sequence[StatementResults]) -> dict[str, FieldSizes]:
     """Return the largest sizes of what statements assign, by its name, for what is left of that at the end."""
-    found: dict[str, FieldSizes] = {}
-    for each in (one for one in statements if one.line):
+    largest_of: dict[str, FieldSizes] = {}
+    for statement in (one for one in statements if one.line):
         largest: dict[tuple[Any, ...], float] = {}
-        for sizes in map(sizes_of, each.values):
+        for sizes in map(sizes_of, statement.values):
             largest = {path: max(size, largest.get(path, 0.0)) for path, size in {**largest, **sizes}.items()}
-        names = each.name[1].strip("()").split(", ")
+        names = statement.name[1].strip("()").split(", ")
         for number, name in enumerate(names):
-            found[name] = largest if len(names) == 1 else {
+            largest_of[name] = largest if len(names) == 1 else {
                 path[1:]: size for path, size in largest.items() if path[:1] == (number,)}
-    return found
+    return largest_of
 
 
 def _first_difference(statements: Sequence[StatementVerdict]) -> list[str]:
     """Return a line on the first pass that differs of all, in the order of the run."""
-    found = [(each.first, each) for each in statements if each.first is not None]
-    if not found:
+    differing = [(each.first, each) for each in statements if each.first is not None]
+    if not differing:
         return []
     # What is left at the end comes behind all passes.
-    number, statement = min(found, key=lambda item: (not item[1].reference.line, item[0]))
+    number, statement = min(differing, key=lambda item: (not item[1].reference.line, item[0]))
     one = statement.passes[number - 1]
     return [f"  first: pass {number}, {_place(statement)}, "
             f"{statement.reference.name[1]}: {one.place or 'the value'}: {one.why}: {one.as_json()['reference']!r} and "
@@ -439,17 +439,18 @@ def _place(statement: StatementVerdict) -> str:
     return f"line {statement.reference.line} ({statement.other.line})" if statement.reference.line else "at the end"
 
 
-def _lines(statement: StatementVerdict, made: Sequence[StatementVerdict]) -> list[str]:
+def _lines(statement: StatementVerdict, computed: Sequence[StatementVerdict]) -> list[str]:
     reference, other, worst = statement.reference, statement.other, statement.worst
     counts = f"{len(reference.values)} passes" if len(reference.values) != 1 else "once"
     if len(reference.values) != len(other.values):
         counts = f"{len(reference.values)} passes and {len(other.values)}"
-    said = f"  {_place(statement)}: {reference.name[1]}: {counts}: {statement.verdict}"
+    line_start = f"  {_place(statement)}: {reference.name[1]}: {counts}: {statement.verdict}"
     scaled = f" of its largest value, {statement.scale:.3g}" if statement.scale else ""
     why = next((each.why for each in statement.passes if each.verdict == NOT_KNOWN), "")
-    line = said + (f": {why}" if why else f", worst {worst:.1e}{scaled}, noise {statement.noise:.1e}" if worst else "")
+    noise = f", worst {worst:.1e}{scaled}, noise {statement.noise:.1e}" if worst else ""
+    line = line_start + (f": {why}" if why else noise)
     if statement.has_other_order and not reference.sources:
-        of_it = sorted({each.reference.line for each in made if reference.number in each.reference.sources})
+        of_it = sorted({each.reference.line for each in computed if reference.number in each.reference.sources})
         line += ", its records in another order"
         line += f"; what is made of it in {_lines_text(of_it)} is compared, too" * bool(of_it)
     apart = ulps_text(statement.histogram)

@@ -37,10 +37,10 @@ class ValuePlace:
     path: tuple[Any, ...]
 
     def __str__(self) -> str:
-        said = [f"record {self.record}"] if self.record is not None else []
-        said += [f"key {self.key!r}"] if self.key is not None else []
-        said += ["".join(f"[{each!r}]" for each in self.path)] if self.path else []
-        return ", ".join(said) or "the value"
+        parts = [f"record {self.record}"] if self.record is not None else []
+        parts += [f"key {self.key!r}"] if self.key is not None else []
+        parts += ["".join(f"[{each!r}]" for each in self.path)] if self.path else []
+        return ", ".join(parts) or "the value"
 
 
 @dataclass(frozen=True)

@@ -91,14 +91,14 @@ def _widen_cached(noted: Callable[[], None]) -> None:
 
         @functools.wraps(original)
         def cached(self: RDD[Any], *args: Any, **options: Any) -> Any:
-            found = original(self, *args, **options)
+            cached_rdd = original(self, *args, **options)
             if not hasattr(self, _WIDE) and not getattr(self, "_vispark_is_wider", False):
                 if any(map(has_floats, self.take(1))):
                     noted()
-                made = operation(self, _widened, preservesPartitioning=True)
-                made._vispark_is_wider = True  # type: ignore[attr-defined]
-                setattr(self, _WIDE, original(made, *args, **options))
-            return found
+                wider = operation(self, _widened, preservesPartitioning=True)
+                wider._vispark_is_wider = True  # type: ignore[attr-defined]
+                setattr(self, _WIDE, original(wider, *args, **options))
+            return cached_rdd
 
         setattr(RDD, name, cached)
 

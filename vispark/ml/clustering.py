@@ -223,7 +223,7 @@ class GaussianMixture(DeviceFit, clustering.GaussianMixture):
             self.uid, java.doubles(mixture.shares), java.array(kind, densities))
         frame = dataset._jdf
         values = (self.getPredictionCol(), self.getProbabilityCol(), self.getFeaturesCol(), self.getK(), likelihood,
-                 iterations)
+                  iterations)
         return model, lambda java, model: java.ml.clustering.GaussianMixtureSummary(model.transform(frame), *values)
 
 

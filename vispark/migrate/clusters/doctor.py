@@ -28,12 +28,12 @@ class Diagnosis:
 
     def nodes(self) -> dict[str, dict[str, Any]]:
         """Return the facts of each node by its host, with all addresses of GPUs that its tasks had."""
-        found: dict[str, dict[str, Any]] = {}
+        nodes: dict[str, dict[str, Any]] = {}
         for task in self.answer.get("tasks", []):
-            node = found.setdefault(task["host"], task | {"gpus": [], "tasks": 0})
+            node = nodes.setdefault(task["host"], task | {"gpus": [], "tasks": 0})
             node["tasks"] += 1
             node["gpus"] = sorted({*node["gpus"], *task["gpus"]})
-        return found
+        return nodes
 
 
 #: The program; it stands in no folder of vispark's, whose modules would hide others.
@@ -60,8 +60,8 @@ def examine(settings: SubmitSettings, timeout: float) -> Diagnosis:
         if line.startswith(doctor_job.ANSWER):
             answer = json.loads(line.removeprefix(doctor_job.ANSWER))
             return Diagnosis(answer, problems_of(answer, settings))
-    said = [line for line in (ended.stderr or ended.stdout).splitlines() if line.strip()]
-    errors = [line for line in said if _ERROR.match(line)] or said
+    output = [line for line in (ended.stderr or ended.stdout).splitlines() if line.strip()]
+    errors = [line for line in output if _ERROR.match(line)] or output
     raise ClusterError(f"the program on the cluster ended with status {ended.returncode}: "
                        f"{errors[-1].strip() if errors else 'no output'}")
 

@@ -68,8 +68,8 @@ class KubernetesPlatform(executors.ExecutorFiles):
             if not is_there:
                 api.call("POST", "/api/v1/namespaces", namespace)
             try:
-                for each in others:
-                    _create(api, each)
+                for manifest in others:
+                    _create(api, manifest)
             except KubernetesRefusal as error:
                 _take_back(api, record, error)
                 raise
@@ -78,41 +78,41 @@ class KubernetesPlatform(executors.ExecutorFiles):
     def status(self, record: Record) -> ClusterStatus:
         """Return the status by the namespace and its pods."""
         with _api(record) as api:
-            found = _found(api, record)
-            if found is None:
+            namespace = _found(api, record)
+            if namespace is None:
                 return _status(record, ABSENT, {})
-            if not _is_own(found, record):
+            if not _is_own(namespace, record):
                 return _status(record, ABSENT, {"namespace": f"{_namespace(record)}, which others created"})
             pods = (api.call("GET", f"{_path(record)}/pods") or {}).get("items", [])
-            phase = found.get("status", {}).get("phase", "Active")
+            phase = namespace.get("status", {}).get("phase", "Active")
             details = {"api": api.address, "namespace": _namespace(record), "phase": phase, "pods": str(len(pods))}
             return _status(record, READY if phase == "Active" else ENDED, details)
 
     def unrecorded(self, records: list[Record], region: str) -> list[ClusterStatus]:
         """Return the namespaces with vispark's labels, of the APIs that records name."""
-        found = []
+        statuses = []
         for record in {(each.parameters["api"], each.parameters["context"]): each for each in records}.values():
             with _api(record) as api:
                 path = f"/api/v1/namespaces?labelSelector={quote(f'{OWNER}=vispark')}"
-                for each in (api.call("GET", path) or {}).get("items", []):
-                    labels = each["metadata"].get("labels", {})
+                for namespace in (api.call("GET", path) or {}).get("items", []):
+                    labels = namespace["metadata"].get("labels", {})
                     if labels.get(ID):
-                        found.append(ClusterStatus(labels.get(NAME, ""), labels[ID], "kubernetes", READY,
-                                                   details=record.parameters | {"place": record.details["place"]}))
-        return found
+                        statuses.append(ClusterStatus(labels.get(NAME, ""), labels[ID], "kubernetes", READY,
+                                                      details=record.parameters | {"place": record.details["place"]}))
+        return statuses
 
     def delete(self, record: Record) -> bool:
         """Delete the namespace, and with it all that is in it."""
         with _api(record) as api:
-            found = _found(api, record)
-            if found is not None and not _is_own(found, record):
+            namespace = _found(api, record)
+            if namespace is not None and not _is_own(namespace, record):
                 raise ClusterRefused(f"the namespace {_namespace(record)} does not have the label {ID}={record.id}: "
                                      "others created it; it is left as it is")
-            if found is not None:
+            if namespace is not None:
                 api.call("DELETE", _path(record), {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {
-                    "uid": found["metadata"].get("uid")}})
-                found = api.call("GET", _path(record))
-            return found is None
+                    "uid": namespace["metadata"].get("uid")}})
+                namespace = api.call("GET", _path(record))
+            return namespace is None
 
     def submission(self, record: Record) -> SubmitSettings:
         """Return the API, the namespace, and executors that end when they are idle."""
@@ -157,11 +157,12 @@ def _settings(record: Record) -> dict[str, str]:
     return conf
 
 
-def _create(api: KubernetesApi, made: dict[str, Any]) -> None:
+def _create(api: KubernetesApi, manifest: dict[str, Any]) -> None:
     """Create an object in a namespace; one that is there already stays."""
-    group = "/api/v1" if made["apiVersion"] == "v1" else f"/apis/{made['apiVersion']}"
+    group = "/api/v1" if manifest["apiVersion"] == "v1" else f"/apis/{manifest['apiVersion']}"
     try:
-        api.call("POST", f"{group}/namespaces/{made['metadata']['namespace']}/{made['kind'].lower()}s", made)
+        kinds = f"{manifest['kind'].lower()}s"
+        api.call("POST", f"{group}/namespaces/{manifest['metadata']['namespace']}/{kinds}", manifest)
     except KubernetesRefusal as error:
         if error.status != 409:
             raise
@@ -191,13 +192,13 @@ def _own_namespace(api: KubernetesApi, record: Record) -> bool:
         If others created it, or the API does not say: nothing has been created by then.
     """
     try:
-        found = _found(api, record)
+        namespace = _found(api, record)
     except ClusterError as error:
         raise ClusterRefused(f"{error.message}; nothing was created") from error
-    if found is not None and not _is_own(found, record):
+    if namespace is not None and not _is_own(namespace, record):
         raise ClusterRefused(f"there is a namespace {_namespace(record)} already, which this command did not create; "
                              "choose another name")
-    return found is not None
+    return namespace is not None
 
 
 def _found(api: KubernetesApi, record: Record) -> dict[str, Any] | None:
@@ -208,11 +209,11 @@ def _found(api: KubernetesApi, record: Record) -> dict[str, Any] | None:
     ClusterError
         If the answer is no namespace.
     """
-    found = api.call("GET", _path(record))
-    if found is not None and found.get("metadata", {}).get("name") != _namespace(record):
+    namespace = api.call("GET", _path(record))
+    if namespace is not None and namespace.get("metadata", {}).get("name") != _namespace(record):
         raise ClusterError(f"the Kubernetes API {api.address} answers GET {_path(record)} by what is no namespace: "
-                           f"{str(found)[:80]}")
-    return found
+                           f"{str(namespace)[:80]}")
+    return namespace
 
 
 def _is_own(namespace: dict[str, Any], record: Record) -> bool:

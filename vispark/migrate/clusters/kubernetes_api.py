@@ -73,13 +73,13 @@ class KubernetesApi:
         except Py4JError as error:
             raise ClusterError(f"the JVM that asks the Kubernetes API ended: {error}") from error
         try:
-            found = json.loads(text) if text is not None else None
+            answer = json.loads(text) if text is not None else None
         except ValueError as error:
             raise ClusterError(f"the Kubernetes API {self.address} answers {method} {path} by what is no JSON: "
                                f"{text[:80]!r}") from error
-        if found is not None and not isinstance(found, dict):
+        if answer is not None and not isinstance(answer, dict):
             raise ClusterError(f"the Kubernetes API {self.address} answers {method} {path} by {text[:80]!r}")
-        return found
+        return answer
 
     def _failed(self, error: Py4JJavaError, method: str, path: str) -> None:
         """Raise the error of a request that failed, unless it says that there is no such object."""
@@ -87,17 +87,17 @@ class KubernetesApi:
         status = java.getCode() if java.getClass().getSimpleName() == "KubernetesClientException" else -1
         if status == 404:
             return
-        said = _message(" ".join(str(java.getMessage()).split()))[:300]
+        message = _message(" ".join(str(java.getMessage()).split()))[:300]
         if 400 <= status < 500:
-            raise KubernetesRefusal(f"the Kubernetes API {self.address} refuses {method} {path}: {said}",
+            raise KubernetesRefusal(f"the Kubernetes API {self.address} refuses {method} {path}: {message}",
                                     status) from error
         cause = java
         while (deeper := cause.getCause()) is not None:
             cause = deeper
         # The last one names the certificate, where that is what is wrong.
-        said += f" {cause.toString()}"[:200] if cause is not java else ""
+        message += f" {cause.toString()}"[:200] if cause is not java else ""
         does = "fails at" if status >= 500 else "does not answer"
-        raise ClusterError(f"the Kubernetes API {self.address} {does} {method} {path}: {said}") from error
+        raise ClusterError(f"the Kubernetes API {self.address} {does} {method} {path}: {message}") from error
 
     def close(self) -> None:
         """Close the connection."""
@@ -112,8 +112,8 @@ def _message(text: str) -> str:
     >>> _message("Failure executing: GET at: http://api/x. Message: etcd is down. Received status: Status(code=500).")
     'etcd is down'
     """
-    found = re.search(r"\bMessage: (.*?)\.? Received status:", text)
-    return found[1] if found else text
+    match = re.search(r"\bMessage: (.*?)\.? Received status:", text)
+    return match[1] if match else text
 
 
 @contextmanager

@@ -37,23 +37,23 @@ def settings_of(conf: Iterable[str]) -> dict[str, str]:
     >>> settings_of(["spark.cores.max=4"])
     {'spark.cores.max': '4'}
     """
-    found = named_settings(conf)
-    Options.read(found.items())
-    return found
+    settings = named_settings(conf)
+    Options.read(settings.items())
+    return settings
 
 
 def named_settings(conf: Iterable[str]) -> dict[str, str]:
     """Return settings that are written as ``NAME=VALUE``, unchecked."""
-    found: dict[str, str] = {}
-    for each in conf:
-        name, separator, value = each.partition("=")
+    settings: dict[str, str] = {}
+    for setting in conf:
+        name, separator, value = setting.partition("=")
         if not separator or not name:
-            raise OptionError(f"a setting is NAME=VALUE, not {each!r}")
-        found[name] = value
-    return found
+            raise OptionError(f"a setting is NAME=VALUE, not {setting!r}")
+        settings[name] = value
+    return settings
 
 
-def command_line(settings: SubmitSettings, given: Sequence[tuple[str, str | None]], script: str,
+def command_line(settings: SubmitSettings, user_options: Sequence[tuple[str, str | None]], script: str,
                  arguments: Sequence[str] = ()) -> list[str]:
     """Return the command line that runs a script with the settings of a cluster.
 
@@ -61,7 +61,7 @@ def command_line(settings: SubmitSettings, given: Sequence[tuple[str, str | None
     ----------
     settings : SubmitSettings
         The cluster's.
-    given : sequence of (str, str or None)
+    user_options : sequence of (str, str or None)
         Options of the user's, by name without hyphens; None is the value of one that takes none. They come last, so
         that they go before the cluster's.
     script : str
@@ -75,8 +75,8 @@ def command_line(settings: SubmitSettings, given: Sequence[tuple[str, str | None
     >>> line[1:]
     ['--master', 'local[2]', '--conf', 'spark.vispark.device=host', '--name', 'demo', 'job.py']
     """
-    settings_of([value for name, value in given if name == "conf" and value is not None])
-    names = {name for name, _ in given}
+    settings_of([value for name, value in user_options if name == "conf" and value is not None])
+    names = {name for name, _ in user_options}
     line = [f"{_find_spark_home()}/bin/spark-submit"]
     line += [] if "master" in names or not settings.master else ["--master", settings.master]
     options = list(settings.options)
@@ -84,21 +84,22 @@ def command_line(settings: SubmitSettings, given: Sequence[tuple[str, str | None
         line += [] if name.removeprefix("--") in names else [name, value]
     for name, value in settings.conf.items():
         line += ["--conf", f"{name}={value}"]
-    for name, given_value in given:
-        line += [f"--{name}"] if given_value is None else [f"--{name}", given_value]
+    for name, user_value in user_options:
+        line += [f"--{name}"] if user_value is None else [f"--{name}", user_value]
     return [*line, script, *arguments]
 
 
 def environment(settings: SubmitSettings, inherited: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the environment of ``spark-submit``: the cluster's variables, and this Python for driver and workers."""
-    found = dict(os.environ if inherited is None else inherited)
-    found.setdefault("PYSPARK_PYTHON", sys.executable)
-    found["PYTHONPATH"] = os.pathsep.join(filter(None, [_own_path(found), found.get("PYTHONPATH", "")]))
-    return found | settings.environment
+    variables = dict(os.environ if inherited is None else inherited)
+    variables.setdefault("PYSPARK_PYTHON", sys.executable)
+    variables["PYTHONPATH"] = os.pathsep.join(filter(None, [_own_path(variables), variables.get("PYTHONPATH", "")]))
+    return variables | settings.environment
 
 
-def run(settings: SubmitSettings, given: Sequence[tuple[str, str | None]], script: str, arguments: Sequence[str] = (),
-        capture: bool = False, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
+def run(settings: SubmitSettings, user_options: Sequence[tuple[str, str | None]], script: str,
+        arguments: Sequence[str] = (), capture: bool = False,
+        timeout: float | None = None) -> subprocess.CompletedProcess[str]:
     """Run ``spark-submit``, whose output goes where this process's goes, or is returned.
 
     Raises
@@ -106,7 +107,7 @@ def run(settings: SubmitSettings, given: Sequence[tuple[str, str | None]], scrip
     OptionError
         If it cannot be started.
     """
-    with with_secrets(settings, given) as options:
+    with with_secrets(settings, user_options) as options:
         line = command_line(settings, options, script, arguments)
         try:
             return subprocess.run(line, env=environment(settings), capture_output=capture, text=True, errors="replace",
@@ -117,22 +118,22 @@ def run(settings: SubmitSettings, given: Sequence[tuple[str, str | None]], scrip
 
 @contextmanager
 def with_secrets(settings: SubmitSettings,
-                 given: Sequence[tuple[str, str | None]]) -> Iterator[Sequence[tuple[str, str | None]]]:
+                 options: Sequence[tuple[str, str | None]]) -> Iterator[Sequence[tuple[str, str | None]]]:
     """Yield the user's options with a file of properties of its own: the one that would be read, and the secrets.
 
     Where there are no secrets, the options are as they were given.
     """
     if not settings.secrets:
-        yield given
+        yield options
         return
-    named = next((value for name, value in reversed(given) if name == "properties-file"), None)
+    named = next((value for name, value in reversed(options) if name == "properties-file"), None)
     path = Path(named) if named is not None else defaults_file()
     text = path.read_text(encoding="utf-8") if named is not None or path.exists() else ""
     text += "".join(f"\n{name} {value}" for name, value in settings.secrets.items())
     with tempfile.NamedTemporaryFile("w", prefix="vispark-", suffix=".conf", encoding="utf-8") as file:
         file.write(text)    # made with mode 0600
         file.flush()
-        yield [*[each for each in given if each[0] != "properties-file"], ("properties-file", file.name)]
+        yield [*[each for each in options if each[0] != "properties-file"], ("properties-file", file.name)]
 
 
 def defaults_file() -> Path:

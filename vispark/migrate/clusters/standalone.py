@@ -75,10 +75,10 @@ class StandalonePlatform(Platform):
         while (state := _state(place)) is None:
             is_alive = process.poll() is None if process else bool(tagged_processes.of_cluster(record.id))
             if not is_alive or time.monotonic() > deadline:
-                said = log_tail(place)
+                tail = log_tail(place)
                 tagged_processes.end(record.id)
                 shutil.rmtree(place, ignore_errors=True)
-                raise ClusterRefused(f"cluster {record.name} does not start, and was taken away:\n{said}")
+                raise ClusterRefused(f"cluster {record.name} does not start, and was taken away:\n{tail}")
             time.sleep(0.1)
         return {"master": state["master"], "page": state["page"]}
 
@@ -89,18 +89,18 @@ class StandalonePlatform(Platform):
         details = {"place": str(place), "processes": str(len(processes))}
         if state is not None:
             details |= {"master": state["master"], "page": state["page"], "workers": ", ".join(state["workers"])}
-        shown = ENDED if place.exists() else ABSENT
+        phase = ENDED if place.exists() else ABSENT
         if processes:
-            shown = READY if state is not None else STARTING
-        return ClusterStatus(record.name, record.id, record.platform, shown, details=details)
+            phase = READY if state is not None else STARTING
+        return ClusterStatus(record.name, record.id, record.platform, phase, details=details)
 
     def unrecorded(self, records: list[Record], region: str) -> list[ClusterStatus]:
         """Return the clusters of this user's processes."""
-        found = {each[tagged_processes.ID]: each for each in tagged_processes.tagged().values()
-                 if each.get(tagged_processes.PLACE)}
+        running = {each[tagged_processes.ID]: each for each in tagged_processes.tagged().values()
+                   if each.get(tagged_processes.PLACE)}
         return [ClusterStatus(each.get(tagged_processes.NAME, ""), identity, "standalone",
                               STARTING if _state(Path(each[tagged_processes.PLACE])) is None else READY,
-                              details={"place": each[tagged_processes.PLACE]}) for identity, each in found.items()]
+                              details={"place": each[tagged_processes.PLACE]}) for identity, each in running.items()]
 
     def delete(self, record: Record) -> bool:
         """End the processes that have the cluster's id, and remove its directory."""
@@ -146,12 +146,12 @@ def specification(values: Mapping[str, str]) -> dict[str, Any]:
         if count and int(values["gpus"] or 0) > int(count):
             raise OptionError(f"workers offer {values['gpus']} GPUs, and {values['device']} has {count}: gpus={count}")
     else:
-        found = scheduled_gpus.addresses() if values["gpus"] != "0" else []
-        share = int(values["gpus"]) if values["gpus"] else len(found) // number
-        if share * number > len(found):
+        addresses = scheduled_gpus.addresses() if values["gpus"] != "0" else []
+        share = int(values["gpus"]) if values["gpus"] else len(addresses) // number
+        if share * number > len(addresses):
             raise OptionError(f"{number} workers with {share} GPUs each need {share * number}, and this machine has "
-                              f"{len(found)}; device=host:{share} makes devices of the CPU of them")
-        gpus = [found[share * each:share * (each + 1)] for each in range(number)]
+                              f"{len(addresses)}; device=host:{share} makes devices of the CPU of them")
+        gpus = [addresses[share * each:share * (each + 1)] for each in range(number)]
     return {"master": "127.0.0.1", "idle": int(values["idle"]),
             "workers": [{"host": f"127.0.0.{2 + each}", "cores": cores, "memory": each_memory, "gpus": gpus[each]}
                         for each in range(number)]}
@@ -159,11 +159,11 @@ def specification(values: Mapping[str, str]) -> dict[str, Any]:
 
 def log_tail(place: Path, lines: int = 12) -> str:
     """Return the last lines of each log of a cluster."""
-    found = []
+    lines_of_logs = []
     for path in sorted(place.glob("*.log")):
         text = path.read_text(errors="replace").splitlines()[-lines:]
-        found += [f"== {path.name}", *text]
-    return "\n".join(found)
+        lines_of_logs += [f"== {path.name}", *text]
+    return "\n".join(lines_of_logs)
 
 
 def _start(record: Record, place: Path) -> subprocess.Popen[bytes]:
@@ -195,10 +195,10 @@ def _write(path: Path, text: str) -> None:
 def _state(place: Path) -> dict[str, Any] | None:
     """Return the state that the supervisor wrote when all was up; None before."""
     try:
-        found: dict[str, Any] = json.loads((place / "state.json").read_text(encoding="utf-8"))
+        state: dict[str, Any] = json.loads((place / "state.json").read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return found
+    return state
 
 
 PLATFORM = StandalonePlatform()

@@ -73,8 +73,8 @@ class StandaloneSupervisor:
                                      "--port", "0", "--webui-port", "0"], self._specification["master"], {})
         master, page = self._awaited_output("master", log, _MASTER), self._awaited_output("master", log, _PAGE)
         workers = {each["host"]: self._worker(each, master) for each in self._specification["workers"]}
-        for host, each in workers.items():
-            self._awaited_output(f"worker-{host}", each, _REGISTERED)
+        for host, worker_log in workers.items():
+            self._awaited_output(f"worker-{host}", worker_log, _REGISTERED)
         state = {"master": master, "page": page, "workers": list(workers), "specification": self._specification}
         written = self._place / "state.json.new"
         written.write_text(json.dumps(state), encoding="utf-8")
@@ -120,11 +120,11 @@ class StandaloneSupervisor:
             If the process ends before, or needs too long.
         """
         deadline = time.monotonic() + START
-        while (found := pattern.search(log.read_text(encoding="utf-8", errors="replace"))) is None:
+        while (match := pattern.search(log.read_text(encoding="utf-8", errors="replace"))) is None:
             if self._processes[name].poll() is not None or time.monotonic() > deadline or self._is_ended:
                 raise ClusterError(f"{name} did not start: {log}")
             time.sleep(0.1)
-        return found[1]
+        return match[1]
 
     def _down(self) -> None:
         """End everything that has the cluster's id: workers, executors, and the workers of vispark that these left."""

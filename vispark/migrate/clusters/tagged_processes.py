@@ -21,13 +21,13 @@ def tagged() -> dict[int, dict[str, str]]:
     >>> isinstance(tagged(), dict)
     True
     """
-    found = {}
+    environments = {}
     for folder in _PROC.iterdir():
         if folder.name.isdigit():
             environment = _environment(folder)
             if environment.get(ID):
-                found[int(folder.name)] = environment
-    return found
+                environments[int(folder.name)] = environment
+    return environments
 
 
 def of_cluster(identity: str) -> list[int]:

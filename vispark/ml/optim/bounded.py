@@ -49,7 +49,7 @@ def minimize_within(objective: Objective, start: np.ndarray, lower: np.ndarray, 
     """
     scale = 1 / np.sqrt(curvature)
     minimum = _minimum(lambda x: _scaled(objective, x, scale), start / scale, lower / scale, upper / scale, iterations,
-                     tolerance)
+                       tolerance)
     # Rounding must not leave the bounds.
     return Minimum(np.clip(minimum.x * scale, lower, upper), minimum.history, minimum.is_failed)
 
