@@ -65,10 +65,10 @@ def wait_for(url: str) -> None:
 def compared(path: Path, socket: websocket.WebSocket) -> list[str]:
     """Run a notebook, and return the differences of its texts."""
     kept = nbformat.read(path, as_version=4)
-    found = nbformat.from_dict(kept)
-    for cell in code_cells(found):
+    run = nbformat.from_dict(kept)
+    for cell in code_cells(run):
         cell.outputs = outputs(socket, cell.source)
-    return list(difflib.unified_diff(list(texts(kept)), list(texts(found)), f"{path.name} as kept", "by the gateway",
+    return list(difflib.unified_diff(list(texts(kept)), list(texts(run)), f"{path.name} as kept", "by the gateway",
                                      lineterm=""))
 
 
@@ -80,7 +80,7 @@ def outputs(socket: websocket.WebSocket, source: str) -> list[Any]:
     header = {"msg_id": number, "msg_type": "execute_request", "username": "", "session": number, "version": "5.3"}
     socket.send(json.dumps({"header": header, "parent_header": {}, "metadata": {}, "content": content,
                             "channel": "shell", "buffers": []}))
-    found: list[Any] = []
+    outputs: list[Any] = []
     shown: dict[str, Any] = {}
     while True:
         message = json.loads(socket.recv())
@@ -88,16 +88,16 @@ def outputs(socket: websocket.WebSocket, source: str) -> list[Any]:
         if message["parent_header"].get("msg_id") != number:
             continue
         if kind == "status" and content["execution_state"] == "idle":
-            return found
+            return outputs
         if kind == "error":
             sys.exit("\n".join(content["traceback"]))
         display = content.get("transient", {}).get("display_id")
         if kind == "update_display_data" and display in shown:
             shown[display].data = content["data"]
         elif kind in ("stream", "display_data", "execute_result"):
-            found.append(nbformat.v4.output_from_msg(message | {"header": message["header"] | {"msg_type": kind}}))
+            outputs.append(nbformat.v4.output_from_msg(message | {"header": message["header"] | {"msg_type": kind}}))
             if display:
-                shown[display] = found[-1]
+                shown[display] = outputs[-1]
 
 
 if __name__ == "__main__":

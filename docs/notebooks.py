@@ -33,21 +33,21 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--without", default="", metavar="MODULE")
-    given = parser.parse_args()
+    options = parser.parse_args()
     kept = {path: nbformat.read(path, as_version=4) for path in NOTEBOOKS
-            if path.name in given.names or not given.names}
-    found = dict(zip(kept, executed(list(kept.values()), given.without), strict=True))
+            if path.name in options.names or not options.names}
+    run = dict(zip(kept, executed(list(kept.values()), options.without), strict=True))
     differences = [line for path in kept for line in difflib.unified_diff(
-        list(texts(kept[path])), list(texts(found[path])), f"{path.name} as kept", f"{path.name} now", lineterm="")]
-    if not given.check:
-        for path, notebook in found.items():
+        list(texts(kept[path])), list(texts(run[path])), f"{path.name} as kept", f"{path.name} now", lineterm="")]
+    if not options.check:
+        for path, notebook in run.items():
             for cell in code_cells(notebook):
                 cell.outputs = [output for output in cell.outputs if shown(output)]
             nbformat.write(notebook, path)
     elif differences:
         sys.exit("\n".join(differences))
-    print(f"{len(found)} notebooks, {sum(map(len, map(code_cells, found.values())))} cells: "
-          + ("as they are kept" if given.check else "written"))
+    print(f"{len(run)} notebooks, {sum(map(len, map(code_cells, run.values())))} cells: "
+          + ("as they are kept" if options.check else "written"))
 
 
 def executed(notebooks: list[Any], without: str) -> list[Any]:
@@ -68,15 +68,15 @@ def executed(notebooks: list[Any], without: str) -> list[Any]:
             subprocess.run([sys.executable, "-m", "gpu_worker", "stop"], env=environment, check=False,
                            capture_output=True)
     cells = iter(whole.cells)
-    found = [nbformat.v4.new_notebook(metadata=notebook.metadata, cells=[next(cells) for _ in notebook.cells])
-             for notebook in notebooks]
-    for notebook in found:
+    run = [nbformat.v4.new_notebook(metadata=notebook.metadata, cells=[next(cells) for _ in notebook.cells])
+           for notebook in notebooks]
+    for notebook in run:
         for number, cell in enumerate(code_cells(notebook), 1):
             cell.execution_count = number
             for output in cell.outputs:
                 if "execution_count" in output:
                     output.execution_count = number
-    return found
+    return run
 
 
 def code_cells(notebook: Any) -> list[Any]:

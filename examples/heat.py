@@ -40,11 +40,11 @@ def error(sc, cells, duration):
     blocks = Grid((cells,) * 3, splits=SPLITS, halo=1, boundary=0.0).scatter(sc, mode(cells)).cache("GPU")
     blocks.count()
     start = time.perf_counter()
-    found = Grid.gather(blocks.iterate(heat, NUMBER, steps=steps))
+    computed = Grid.gather(blocks.iterate(heat, NUMBER, steps=steps))
     seconds = time.perf_counter() - start
     exact = mode(cells)(*np.ogrid[:cells, :cells, :cells]) * math.exp(-3 * np.pi**2 * steps * NUMBER / (cells + 1) ** 2)
-    print(f"{cells}^3 cells, {steps} steps of {seconds / steps * 1e3:.2f} ms: error {abs(found - exact).max():.2e}")
-    return abs(found - exact).max()
+    print(f"{cells}^3 cells, {steps} steps of {seconds / steps * 1e3:.2f} ms: error {abs(computed - exact).max():.2e}")
+    return abs(computed - exact).max()
 
 
 def draw(sc, cells, picture, animation):

@@ -63,15 +63,15 @@ def ported(data, K, convergeDist):
 def main(k: int, converge_dist: float, picture: str) -> None:
     digits = load_digits().data
     sc = SparkContext.getOrCreate()
-    data, found = sc.parallelize(list(digits), 2), {}
+    data, centers_of = sc.parallelize(list(digits), 2), {}
     for way in (plain, ported):
         start = time.perf_counter()
-        found[way.__name__] = np.array(way(data, k, converge_dist))
-        inertia = ((digits[:, None] - found[way.__name__]) ** 2).sum(2).min(1).sum()
+        centers_of[way.__name__] = np.array(way(data, k, converge_dist))
+        inertia = ((digits[:, None] - centers_of[way.__name__]) ** 2).sum(2).min(1).sum()
         print(f"{way.__name__:7} inertia {inertia:.0f}, {time.perf_counter() - start:.1f} s")
-    np.testing.assert_allclose(found["ported"], found["plain"], rtol=1e-3, atol=1e-2)
+    np.testing.assert_allclose(centers_of["ported"], centers_of["plain"], rtol=1e-3, atol=1e-2)
     figure, axes = plt.subplots(2, k, figsize=(k, 2.4))
-    for row, (name, centers) in zip(axes, found.items(), strict=True):
+    for row, (name, centers) in zip(axes, centers_of.items(), strict=True):
         row[0].set_ylabel(name)
         for cell, center in zip(row, centers, strict=True):
             cell.imshow(center.reshape(8, 8), cmap="gray_r")

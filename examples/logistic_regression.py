@@ -66,15 +66,15 @@ def main(iterations: int, picture: str) -> None:
     rows = np.column_stack([2 * labels - 1, StandardScaler().fit_transform(features)]).astype(np.float32)
     sc = SparkContext.getOrCreate()
     points = sc.parallelize(np.array_split(rows, 4), 2)
-    rate, losses, found = np.float32(4 / len(rows)), {}, {}
+    rate, losses, weights = np.float32(4 / len(rows)), {}, {}
     for way in (plain, ported):
         w, start = np.zeros(features.shape[1], np.float32), time.perf_counter()
         losses[way.__name__] = [loss(rows, w) for w in way(points, w, iterations, rate)]
-        found[way.__name__] = w
+        weights[way.__name__] = w
         accuracy = np.mean(np.sign(rows[:, 1:] @ w) == rows[:, 0])
         print(f"{way.__name__:7} accuracy {accuracy:.2%}, {(time.perf_counter() - start) / iterations * 1e3:.1f} ms "
               "an iteration, the first one included")
-    np.testing.assert_allclose(found["ported"], found["plain"], rtol=2e-3, atol=2e-4)
+    np.testing.assert_allclose(weights["ported"], weights["plain"], rtol=2e-3, atol=2e-4)
     for style, (name, values) in zip(("-", "--"), losses.items(), strict=True):
         plt.plot(values, style, label=name)
     plt.xlabel("iteration"), plt.ylabel("mean log loss"), plt.legend()

@@ -83,11 +83,11 @@ def main(count: int | None, iterations: int) -> None:
             "vispark, recv: a Spark job each": lambda w: gradients(w).dtoh().recv().values().reduce(operator.add),
             "vispark, straight to the workers": lambda w: gradients(w).values().reduce(operator.add),
         }
-        found = {way: descend(gradient, features, rate, iterations, way) for way, gradient in ways.items()}
+        results = {way: descend(gradient, features, rate, iterations, way) for way, gradient in ways.items()}
         place = points.explanation().split("== Data")[1]
-    reference, slowest = found[PLAIN]
+    reference, slowest = results[PLAIN]
     table = Table("way", "accuracy", "ms an iteration", "times faster", title=f"{len(rows)} rows, {features} features")
-    for way, (w, seconds) in found.items():
+    for way, (w, seconds) in results.items():
         np.testing.assert_allclose(w, reference, rtol=2e-3, atol=2e-4)
         accuracy = np.mean(np.sign(rows[:, 1:] @ w) == rows[:, 0])
         table.add_row(way, f"{accuracy:.2%}", f"{seconds * 1e3:.2f}", f"{slowest / seconds:.1f}")

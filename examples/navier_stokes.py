@@ -79,9 +79,9 @@ def vortices(sc, cells, splits, duration=1.0, nu=0.1):
              "p": lambda j, i: (np.cos((2 * i + 1) * h) + np.cos((2 * j + 1) * h)) / 4}
     grid = Grid((cells, cells), splits=splits, halo=1, boundary="periodic", fields=FIELDS)
     blocks = grid.scatter(sc, dict.fromkeys(FIELDS, 0.0) | start).cache("GPU")
-    found = Grid.gather(blocks.iterate(phases(duration / steps, h, nu, 0.0, False), steps=steps))
+    computed = Grid.gather(blocks.iterate(phases(duration / steps, h, nu, 0.0, False), steps=steps))
     exact = start["u"](*np.ogrid[:cells, :cells]) * math.exp(-2 * nu * duration)
-    return abs(found["u"] - exact).max()
+    return abs(computed["u"] - exact).max()
 
 
 def cavity(sc, cells, splits, reynolds):
@@ -92,10 +92,10 @@ def cavity(sc, cells, splits, reynolds):
     blocks = grid.scatter(sc, dict.fromkeys(FIELDS, 0.0)).cache("GPU")
     start = time.perf_counter()
     flow = blocks.iterate(phases(dt, h, nu, 1.0, True), steps=round(100 / dt), until=1e-5 * dt, every=100, check=1000)
-    found, steps = Grid.gather(flow), flow.iterated.steps
+    velocity, steps = Grid.gather(flow), flow.iterated.steps
     seconds = time.perf_counter() - start
     print(f"cavity: {steps} steps to time {steps * dt:.1f}, each {seconds / steps * 1e3:.2f} ms")
-    return found["u"], found["v"]
+    return velocity["u"], velocity["v"]
 
 
 def compare(u, v, reynolds, picture):

@@ -55,9 +55,9 @@ class DeviceProcess:
         Whether the daemon's loop waits for its end.
     """
 
-    def __init__(self, directory: RuntimeDirectory, found: Registration, control: Connection, pidfd: int,
+    def __init__(self, directory: RuntimeDirectory, registration: Registration, control: Connection, pidfd: int,
                  child: subprocess.Popen[bytes] | None):
-        self.found = found
+        self.registration = registration
         self.pidfd = pidfd
         self._directory = directory
         self._control = control
@@ -151,8 +151,8 @@ class DeviceProcess:
             closed.register(self._control.socket, 0)
             if not closed.poll(0):
                 raise WorkerLost("the device process does not answer")
-            control, registration = _controlled(self._directory, self.found.session, ADOPT_SECONDS)
-            if registration.epoch != self.found.epoch:
+            control, registration = _controlled(self._directory, self.registration.session, ADOPT_SECONDS)
+            if registration.epoch != self.registration.epoch:
                 control.close()
                 raise WorkerLost("the device process has a successor")
             self._control.close()
@@ -191,9 +191,9 @@ class DeviceProcess:
         """Return the death of an ended process: its signal, and the failure that its crash record names."""
         status = self._child.wait() if self._child is not None else 0
         died_of = -status if status < 0 else 0
-        box = crash_record.read(self._directory.session_crash_record(self.found.session), died_of)
-        mine = box is not None and box.epoch == self.found.epoch
-        return Death(False, died_of, box.failure if box is not None and mine else None)
+        box = crash_record.read(self._directory.session_crash_record(self.registration.session), died_of)
+        is_own = box is not None and box.epoch == self.registration.epoch
+        return Death(False, died_of, box.failure if box is not None and is_own else None)
 
     def terminate(self) -> None:
         """Ask the process to end, and end it when it does not."""
@@ -201,7 +201,7 @@ class DeviceProcess:
             self._signal(number)
             if self.ended(GRACE_SECONDS):
                 return
-        _log.error("process %d does not end", self.found.pid)
+        _log.error("process %d does not end", self.registration.pid)
 
     def kill(self) -> None:
         """End the process at once, without waiting for it."""

@@ -116,11 +116,11 @@ class Supervisor:
             self._adopt(name, process)
 
     def _adopt(self, name: str, process: DeviceProcess) -> None:
-        endpoint = process.found.endpoint and self.tcp_listeners.open_again(process.found.endpoint)
+        endpoint = process.registration.endpoint and self.tcp_listeners.open_again(process.registration.endpoint)
         coming: Future[DeviceProcess] = Future()
         with self._lock:
             self._processes[name] = coming
-            instructions = self._sessions.adopt(replace(process.found, endpoint=endpoint))
+            instructions = self._sessions.adopt(replace(process.registration, endpoint=endpoint))
         try:
             self._watch_process(process)
             coming.set_result(process)
@@ -130,7 +130,8 @@ class Supervisor:
             _log.error("session %s is not watched: %s", name, error)
             if not coming.done():
                 coming.set_result(process)
-        _log.info("session %s is adopted with process %d, epoch %d", name, process.found.pid, process.found.epoch)
+        registration = process.registration
+        _log.info("session %s is adopted with process %d, epoch %d", name, registration.pid, registration.epoch)
 
     def lease(self, hello: Hello) -> None:
         """Admit a driver's lease of its session; :meth:`lease_closed` must follow."""
@@ -308,7 +309,7 @@ class Supervisor:
             return self._next_look
         with self._lock:
             comings = list(self._processes.values())
-        processes = {coming.result().found.pid: coming.result() for coming in comings
+        processes = {coming.result().registration.pid: coming.result() for coming in comings
                      if coming.done() and coming.exception() is None}
         self._next_look = now + LOOK_SECONDS
         for pid in self._stops.overdue(processes):
@@ -338,7 +339,7 @@ class Supervisor:
             death, coming = self._sessions.exit_status(session, epoch), self._processes.get(session)
         if death.alive and coming is not None and coming.done() and coming.exception() is None:
             process = coming.result()
-            if process.found.epoch == epoch and process.ended(_DEATH_SECONDS):
+            if process.registration.epoch == epoch and process.ended(_DEATH_SECONDS):
                 self._process_ended(process)
         with self._lock:
             return self._sessions.exit_status(session, epoch)
@@ -393,7 +394,7 @@ class Supervisor:
             process.hand_over(message, client)
             return True
         except WorkerLost as error:
-            _log.info("process %d of session %s does not take a client: %s", process.found.pid, session, error)
+            _log.info("process %d of session %s does not take a client: %s", process.registration.pid, session, error)
             if process.ended(_DEATH_SECONDS):
                 self._process_ended(process)
                 return False
@@ -405,9 +406,9 @@ class Supervisor:
         """Reconnect to a process that closed its connection, or end the process if it does not answer."""
         try:
             process.reconnect()
-            _log.info("process %d is connected to anew", process.found.pid)
+            _log.info("process %d is connected to anew", process.registration.pid)
         except VisparkError as error:
-            _log.error("process %d is ended: %s", process.found.pid, error)
+            _log.error("process %d is ended: %s", process.registration.pid, error)
             process.terminate()
             self._process_ended(process)
 
@@ -426,7 +427,7 @@ class Supervisor:
             self._watch_process(process)
             undo.pop_all()
         coming.set_result(process)
-        _log.info("session %s has process %d, epoch %d", session.name, process.found.pid, epoch)
+        _log.info("session %s has process %d, epoch %d", session.name, process.registration.pid, epoch)
 
     def _not_started(self, name: str, epoch: int, coming: Future[DeviceProcess], error: VisparkError) -> None:
         with self._lock:
@@ -553,7 +554,7 @@ class Supervisor:
                 process.is_watched = False
 
     def _record_death(self, process: DeviceProcess) -> None:
-        registration = process.found
+        registration = process.registration
         try:
             death = process.exit_status()
         except Exception:
@@ -567,7 +568,7 @@ class Supervisor:
     def _status(self, session: SessionState, coming: Future[DeviceProcess] | None) -> SessionStatus:
         pid, clients, report = 0, 0, None
         if coming is not None and coming.done() and coming.exception() is None and not coming.result().reaped:
-            pid = coming.result().found.pid
+            pid = coming.result().registration.pid
             try:
                 clients, report = _report(coming.result())
             except VisparkError as error:

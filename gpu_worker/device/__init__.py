@@ -66,17 +66,17 @@ def open_devices(kind: str, *, memory: int = 0, addresses: Sequence[str] = (), c
     raise DeviceUnavailable(f"no kind of device is tried for {kind!r}" + (" that checks bounds" if bounds else ""))
 
 
-def _opened(kind: DeviceKind, *, count: int, bounds: bool, **given: object) -> list[Device]:
+def _opened(kind: DeviceKind, *, count: int, bounds: bool, **arguments: object) -> list[Device]:
     """Open a kind's devices with the arguments that its capabilities allow; refuse the others."""
     if bounds and not kind.checks_bounds:
         able = next((each.name for each in automatic() if each.checks_bounds), "")
         raise DeviceUnavailable(f"spark.vispark.check=bounds is for the {able} device: take spark.vispark.device={able}"
                                 + (f", or {kind.checker}" if kind.checker else ""))
     if kind.checks_bounds:
-        given["bounds"] = bounds
+        arguments["bounds"] = bounds
     if kind.is_countable:
-        given["count"] = count
-    return list(kind.load()(**given))
+        arguments["count"] = count
+    return list(kind.load()(**arguments))
 
 
 __all__ = ["Device", "kinds", "open_devices"]

@@ -135,9 +135,9 @@ class JoinedWorld(ABC):
             self._agreed = self.gather(data)
         return self._agreed
 
-    def exchange(self, said: bytes) -> RecordedExchange:
+    def exchange(self, message: bytes) -> RecordedExchange:
         """Return the record of the present plan's exchanges with other nodes."""
-        return RecordedExchange(self, said, self._agreed, tuple(self._used))
+        return RecordedExchange(self, message, self._agreed, tuple(self._used))
 
     def has(self, stages: Sequence[Staged]) -> bool:
         """Return whether the stages are still registered, and mark them as used."""

@@ -184,9 +184,9 @@ class FoldLaunches:
         for start in range(0, len(entries), most):
             together, partials = entries[start:start + most], list[Buffer]()
 
-            def make_partials(runs: Runs, total: int, made: list[Buffer] = partials) -> Sequence[Buffer]:
-                made.extend(work_folds.accumulators(folder, partial, works_in(runs)) for partial in launch.partials)
-                return made
+            def make_partials(runs: Runs, total: int, buffers: list[Buffer] = partials) -> Sequence[Buffer]:
+                buffers.extend(work_folds.accumulators(folder, partial, works_in(runs)) for partial in launch.partials)
+                return buffers
 
             count = len(self.launches.launch(step, device, together, make_partials, most))
             if count > 1:

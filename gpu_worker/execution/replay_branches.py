@@ -130,10 +130,10 @@ class LoopReplay(Recording):
             return
         loop.record(streams)
         super().complete(streams, buffers, place, answer)
-        mine = self._set_buffers()
-        self._ghosts.before = {buffer: tag for buffer, tag in self._ghosts.before.items() if buffer in mine}
+        own = self._set_buffers()
+        self._ghosts.before = {buffer: tag for buffer, tag in self._ghosts.before.items() if buffer in own}
         if loop.path.is_steady:
-            self._ghosts.read, self._ghosts.before = _filled(self._ghosts.read), _filled(mine)
+            self._ghosts.read, self._ghosts.before = _filled(self._ghosts.read), _filled(own)
 
     # -- at every further call ----------------------------------------------------------------------------------------
 

@@ -43,7 +43,7 @@ def is_refusal(error: OSError) -> bool:
     return error.errno in _REFUSALS and error.errno != errno.EAGAIN
 
 
-def refused(error: OSError | RuntimeError | MemoryError, asked: str) -> VisparkError:
+def refused(error: OSError | RuntimeError | MemoryError, request: str) -> VisparkError:
     """Return the error of ours for a call that the system refused.
 
     Parameters
@@ -73,11 +73,11 @@ def refused(error: OSError | RuntimeError | MemoryError, asked: str) -> VisparkE
         name, (kind, remedy) = "ENOMEM", _REFUSALS[errno.ENOMEM]
     else:
         name, (kind, remedy) = str(error), _REFUSALS[errno.EAGAIN]
-    return kind(f"{asked}: the system refused it with {name}" + (f"; {remedy}" if remedy else ""))
+    return kind(f"{request}: the system refused it with {name}" + (f"; {remedy}" if remedy else ""))
 
 
 @contextmanager
-def system_call(asked: str, otherwise: type[VisparkError] = OutOfResources) -> Iterator[None]:
+def system_call(request: str, otherwise: type[VisparkError] = OutOfResources) -> Iterator[None]:
     """Raise an OSError that comes from within as :func:`refused` says.
 
     Parameters
@@ -100,8 +100,8 @@ def system_call(asked: str, otherwise: type[VisparkError] = OutOfResources) -> I
         raise
     except OSError as error:
         if otherwise is OutOfResources or error.errno in _REFUSALS:
-            raise refused(error, asked) from error
-        raise otherwise(f"{asked}: {error}") from error
+            raise refused(error, request) from error
+        raise otherwise(f"{request}: {error}") from error
 
 
 class _Started(threading.Event):

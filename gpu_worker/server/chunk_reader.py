@@ -95,17 +95,17 @@ class ChunkReader:
                     self._rest(followed)
 
     def _read(self, followed: _Followed) -> None:
-        asked: Asked | None
+        message: Asked | None
         try:
-            asked = followed.connection.receive(Request)
-            if isinstance(asked[0], Chunk) and asked[0].offset:
-                if followed.take(asked):
+            message = followed.connection.receive(Request)
+            if isinstance(message[0], Chunk) and message[0].offset:
+                if followed.take(message):
                     return
-                asked = None
+                message = None
         except Exception as error:
             self._fail(followed, error)
         else:
-            self._return_connection(followed, partial(followed.other.set_result, asked))
+            self._return_connection(followed, partial(followed.other.set_result, message))
 
     def _rest(self, followed: _Followed) -> None:
         try:

@@ -122,12 +122,12 @@ class Service:
         return self._drain(_DRAIN_SECONDS) and self._close()
 
     def _opened(self) -> SessionWorker:
-        mine = self._configuration
+        own = self._configuration
         with system_call("the record of what a device process does"):
-            self._recorder = CrashRecorder(Path(mine.crash_record), epoch=mine.epoch)
+            self._recorder = CrashRecorder(Path(own.crash_record), epoch=own.epoch)
         self._recorder.watch()
-        return self._make_worker(mine.options, epoch=mine.epoch, recorder=self._recorder, session=mine.session,
-                                 secret=mine.secret)
+        return self._make_worker(own.options, epoch=own.epoch, recorder=self._recorder, session=own.session,
+                                 secret=own.secret)
 
     def stop(self) -> None:
         """Make :meth:`run` return; may be called from a signal handler."""
@@ -281,8 +281,8 @@ class Service:
             self._client_gone(sock)
 
     def _registration(self) -> Registration:
-        mine = self._configuration
-        return Registration(mine.session, mine.secret, mine.application, mine.options, mine.epoch, os.getpid(),
+        own = self._configuration
+        return Registration(own.session, own.secret, own.application, own.options, own.epoch, os.getpid(),
                             self._client_processes.pids(), self._endpoint)
 
     def _set_daemon(self, watch: DaemonWatch | None) -> None:
@@ -333,22 +333,22 @@ class Service:
             of = Reply
             failpoint("welcomed")
             with contextlib.closing(worker.payloads()) as payloads, UnansweredPlans(connection, worker) as ahead:
-                def served(asked: Asked) -> bool:
+                def served(request: Asked) -> bool:
                     """Answer a request; return whether further pieces are to come that are only to be enqueued."""
-                    _answer(connection, asked, worker, payloads, ahead)
+                    _answer(connection, request, worker, payloads, ahead)
                     return payloads.in_pieces_aside and connection.shares_memory
 
                 release = partial(worker.rest, KEPT_SECONDS, payloads)
                 while not self._stopping:
                     try:
-                        asked: Asked | None = connection.receive(Request)
+                        request: Asked | None = connection.receive(Request)
                     except CutOff as error:
                         ahead.answer_all()
                         connection.send(failure_of(error, error.cut.number), Reply)
                         continue
-                    while asked is not None:
+                    while request is not None:
                         self._lingering = None
-                        asked = self._chunks.follow(connection, served, release) if served(asked) else None
+                        request = self._chunks.follow(connection, served, release) if served(request) else None
                     ahead.answer_until_input()
                     if not payloads.in_pieces:       # the next one is still to be packed
                         self._lingering = connection
@@ -415,10 +415,10 @@ class UnansweredPlans:
         _reply(self._connection, handling)
 
 
-def _answer(connection: Connection, asked: Asked, worker: SessionWorker, payloads: Payloads,
+def _answer(connection: Connection, received: Asked, worker: SessionWorker, payloads: Payloads,
             ahead: UnansweredPlans) -> None:
     """Answer one request, after those before it, or only begin it."""
-    request, descriptors = asked
+    request, descriptors = received
     with _Handling(request.number) as handling:
         failpoint("request-received")
         if isinstance(request, Chunk):

@@ -58,14 +58,14 @@ class Guard:
         until = time.monotonic() + ADMISSION_SECONDS
         # TLS would speak in the clear if its own socket were shut down.
         with system_call("a descriptor of a remote client's connection"):
-            mine = sock.dup()
+            peer = sock.dup()
         try:
             self._unauthenticated.add(sock)
             try:
-                keep_alive(mine)
-                secured = self._context_of(endpoint.pair).wrap_socket(mine, server_side=True,
+                keep_alive(peer)
+                secured = self._context_of(endpoint.pair).wrap_socket(peer, server_side=True,
                                                                       do_handshake_on_connect=False)
-                mine = secured
+                peer = secured
                 shake_hands(secured, until)
                 connection = StreamConnection(secured, until=until)
                 hello = self._challenge(connection, endpoint.pair.certificate)
@@ -75,10 +75,10 @@ class Guard:
             connection.clear_deadline()
             return connection, hello
         except VisparkError:
-            mine.close()
+            peer.close()
             raise
         except OSError as error:
-            mine.close()
+            peer.close()
             if is_refusal(error):
                 raise refused(error, "a remote client's connection") from error
             raise WorkerLost(f"a remote client is gone: {error}") from error

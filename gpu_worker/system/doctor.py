@@ -279,7 +279,7 @@ def _output(command: list[str]) -> tuple[str | None, str]:
         return None, f"cannot be run: {error.strerror}"
     except subprocess.TimeoutExpired:
         return None, f"has not answered within {_TOOL_SECONDS:g} s"
-    said = (ran.stdout + ran.stderr).strip()
+    output = (ran.stdout + ran.stderr).strip()
     if ran.returncode:
-        return None, f"failed: {said.partition(chr(10))[0] or f'status {ran.returncode}'}"
-    return said, ""
+        return None, f"failed: {output.partition(chr(10))[0] or f'status {ran.returncode}'}"
+    return output, ""

@@ -11,6 +11,8 @@ from tests.policy.test_repository import ROOT
 
 #: Files whose text is that of their time, and this rule with its test.
 _OLD = ("CHANGELOG.md", "docs/decisions/", "docs/development/reproductions.md", "tests/policy/")
+#: What users install, run and read.
+_OF_USERS = ("vispark/", "gpu_worker/", "examples/", "docs/")
 SOURCES = {path: (ROOT / path).read_text(encoding="utf-8") for path in FILES}
 
 
@@ -44,6 +46,28 @@ def test_a_strange_name_is_found(source: str):
 
 def test_names_of_tests_and_text_are_not_looked_at():
     assert list(words.strange_names('def test_it_has_room():\n    """There is room."""    # as told\n', "a.py")) == []
+
+
+def test_parameters_and_locals_name_a_thing():
+    paths = [path for path in REPOSITORY if path.startswith(_OF_USERS) and path.endswith(".py")]
+    assert [place for path in paths for place in words.nameless((ROOT / path).read_text(encoding="utf-8"), path)] == []
+
+
+@pytest.mark.parametrize("source", [
+    "def f():\n    found = 1\n", "def f(given): ...\n", "def f(*said): ...\n", "async def f(*, made=1): ...\n",
+    "def f():\n    for each in (): ...\n", "def f():\n    with a() as (b, mine): ...\n",
+    "def f():\n    try: ...\n    except E as told: ...\n", "def f():\n    g(x=(found := 1))\n",
+    "def f():\n    match a:\n        case [b, *ones]: ...\n", "class A:\n    def f(self):\n        _found: int = 1\n",
+    "def f():\n    def g():\n        found = 1\n"])
+def test_a_name_that_says_nothing_is_found(source: str):
+    assert len(list(words.nameless(source, "a.py"))) == 1
+
+
+@pytest.mark.parametrize("source", [
+    "def f():\n    return [each for each in found]\n", "def f():\n    return sorted(a, key=lambda each: each.b)\n",
+    "def f(self):\n    self.found = 1\n", "def f():\n    g(found=1)\n", "class A:\n    found: int\n"])
+def test_an_expression_may_call_its_element_so(source: str):
+    assert list(words.nameless(source, "a.py")) == []
 
 
 def test_docstrings_begin_with_a_verb_or_a_kind():

@@ -40,6 +40,11 @@ INSTEAD = {
 #: Names of tests are sentences.
 IN_NAMES = {"room": "the bytes of what, or the set of what", "rooms": "the sets of what",
             "told": "warned, reported, ..."}
+#: Names that say nothing of a thing, which parameters and locals of functions do not have. What an expression binds for
+#: itself may: a comprehension's element and a lambda's parameter are read within sight. Classes' attributes are
+#: qualified by their object, and tests and benchmarks speak of ``found`` and ``given`` as of what is compared.
+NAMELESS = frozenset(["asked", "came", "each", "found", "given", "got", "made", "mine", "ones", "said", "stuff", "thing",
+                      "things", "tmp", "told"])
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _PROPERTIES = frozenset({"property", "cached_property", "setter"})
 
@@ -69,6 +74,31 @@ def strange_names(source: str, path: str) -> Iterator[str]:
             for word in _WORD.findall(token.string):
                 if word.lower() in IN_NAMES:
                     yield f"{path}:{token.start[0]} is called {token.string!r}: name {IN_NAMES[word.lower()]!r}"
+
+
+def nameless(source: str, path: str) -> Iterator[str]:
+    """Yield the places where a function's parameter or local has a name of :data:`NAMELESS`."""
+    for function in rules.nodes(source):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            for name, line in _bound(function):
+                if name.strip("_") in NAMELESS:
+                    yield f"{path}:{line} binds {name!r} in {function.name}(): name the thing"
+
+
+def _bound(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[str, int]]:
+    """Yield what a function's parameters and statements bind, with the lines; functions within it have their own."""
+    todo: list[ast.AST] = [function.args, *function.body]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            continue
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id, node.lineno
+        elif isinstance(node, ast.arg):
+            yield node.arg, node.lineno
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+            yield node.name, node.lineno
+        todo += [below for below in ast.iter_child_nodes(node) if not isinstance(below, ast.comprehension)]
 
 
 def openings(source: str, path: str) -> Iterator[str]:

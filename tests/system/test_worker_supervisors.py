@@ -194,7 +194,7 @@ def test_the_death_of_a_process_is_recorded_whatever_fails_of_it(daemon: Daemon,
         process.kill()
         assert eventually(lambda: bool(raised) and process.reaped)
     assert eventually(lambda: answered(session))
-    assert daemon._supervisor._processes[session].result().found.pid != process.found.pid
+    assert daemon._supervisor._processes[session].result().registration.pid != process.registration.pid
     end(daemon, session)
 
 
@@ -221,8 +221,8 @@ def test_a_client_whose_connection_has_no_thread_reads_its_end(daemon: Daemon, m
 def test_a_process_that_closed_its_connection_to_the_daemon_is_connected_to_anew(daemon: Daemon):
     serves("app")
     process = daemon._supervisor._processes["app"].result()
-    pid = process.found.pid
+    pid = process.registration.pid
     process._control.socket.shutdown(socket.SHUT_RDWR)
     serves("app")
-    assert daemon._supervisor._processes["app"].result().found.pid == pid and not process.ended()
+    assert daemon._supervisor._processes["app"].result().registration.pid == pid and not process.ended()
     end(daemon, "app")

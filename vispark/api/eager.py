@@ -89,8 +89,8 @@ def _load_ahead(vrdd: RecordedRDD) -> None:
 
 def to_be_kept(vrdd: RecordedRDD) -> Iterator[RecordedRDD]:
     """Iterate over the cached or once-queued ancestors of this VRDD, nearest first."""
-    each: RecordedRDD | None = vrdd
-    while each is not None:
-        if each._residency is not None or each._backlog:
-            yield each
-        each = each._before
+    ancestor: RecordedRDD | None = vrdd
+    while ancestor is not None:
+        if ancestor._residency is not None or ancestor._backlog:
+            yield ancestor
+        ancestor = ancestor._before

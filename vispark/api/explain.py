@@ -304,8 +304,8 @@ def _stencils(lowering: GridLowering, wanted: Explained) -> Iterator[str]:
 def _geometry(launch: Launch, blocks: int) -> str:
     threads = " x ".join(map(str, launch.block))
     if not launch.tile:
-        each = "1 launch, for the one block," if blocks == 1 else f"{blocks} launches, one for each block,"
-        return f"{each} of {threads} threads a thread block"
+        launches = "1 launch, for the one block," if blocks == 1 else f"{blocks} launches, one for each block,"
+        return f"{launches} of {threads} threads a thread block"
     of = "1 block" if blocks == 1 else f"{blocks} blocks"
     return f"one launch on each device for {of}, {launch.tile} rows at a time by {threads} threads"
 

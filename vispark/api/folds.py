@@ -110,8 +110,8 @@ def _has_zero(spec: FoldSpec | str, record: Any) -> bool:
 
 def _parts(record: Any) -> Iterator[Any]:
     if isinstance(record, tuple):
-        for each in record:
-            yield from _parts(each)
+        for part in record:
+            yield from _parts(part)
     else:
         yield record
 

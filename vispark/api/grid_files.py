@@ -27,14 +27,14 @@ else:
     zarr_files = LazyModule("vispark.data.grid.zarr_files")
 
 
-def arguments(path: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+def arguments(path: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of the Grid that a file describes.
 
     Parameters
     ----------
     path : str or path
         The file.
-    given : mapping
+    values : mapping
         Arguments that the user gave, which count instead.
 
     Raises
@@ -44,7 +44,7 @@ def arguments(path: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """
     file = files.facts(path)
     described = _of_attributes(file) if file.attributes else _of_arrays(file)
-    described |= {name: value for name, value in given.items() if value is not None}
+    described |= {name: value for name, value in values.items() if value is not None}
     if "boundary" not in described:
         raise PlanError(f"the grid in {file.path} was saved with a function as its boundary, and files have no code: "
                         "give boundary=")

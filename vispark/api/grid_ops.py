@@ -196,12 +196,12 @@ def described(vrdd: RecordedRDD) -> GridSpec | None:
 def _known(vrdd: RecordedRDD) -> list[PartitionSchema]:
     """Return the known schemas of the partitions that the blocks were made of, without asking workers."""
     before: RecordedRDD | None = vrdd
-    came = Residency.came
-    while before is not None and before._unknown != came:
+    recent = Residency.came
+    while before is not None and before._unknown != recent:
         if before._residency is not None and before._residency.contents:
             return list(before._residency.contents.values())
         before = before._before if before._op.keeps_grid else None
-    vrdd._unknown = came        # so that steps of a loop of which nothing has run do not look all the way back
+    vrdd._unknown = recent        # so that steps of a loop of which nothing has run do not look all the way back
     return []
 
 

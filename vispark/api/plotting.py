@@ -129,12 +129,12 @@ def _field(example: Any, field: str | None, what: str) -> str | None:
     return field
 
 
-def _check(asked: CellSelection, along: list[int], description: GridSpec, example: np.ndarray, what: str) -> None:
+def _check(selection: CellSelection, along: list[int], description: GridSpec, example: np.ndarray, what: str) -> None:
     if len(along) not in (1, 2):
-        shape = tuple(asked.shape[axis] for axis in along)
+        shape = tuple(selection.shape[axis] for axis in along)
         raise PlanError(f"{what} draws a line or a picture, and cells= leaves {shape} of {description.shape} cells; "
                         f"np.s_[{', '.join(['0'] * max(len(along) - 2, 0) + [':'] * 2)}] leaves two axes")
-    if not all(asked.shape):
+    if not all(selection.shape):
         raise PlanError(f"{what}: cells= leaves no cell of {description.shape}")
     if example.dtype.kind == "c":
         raise PlanError(f"{what} draws real numbers, and the cells are {example.dtype}: map np.real, np.imag or abs "

@@ -213,8 +213,9 @@ def _given(buckets: Any) -> _Buckets | None:
     """Return the buckets that were given; None if they are none that workers count in."""
     if not isinstance(buckets, list | tuple) or not 2 <= len(buckets) <= _MOST_BUCKETS:
         return None
-    for each in buckets:
-        if not isinstance(each, int | float | np.float32) or isinstance(each, bool) or not abs(float(each)) < _EXACT:
+    for bucket in buckets:
+        if not isinstance(bucket, int | float | np.float32) or isinstance(bucket, bool) \
+                or not abs(float(bucket)) < _EXACT:
             return None
     steps: list[Any] = [after - before for before, after in itertools.pairwise(buckets)]
     if min(steps) <= 0:

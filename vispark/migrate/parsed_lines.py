@@ -121,12 +121,12 @@ class LineParser:
                     each.arg or "": each.value for each in keywords}, args)
             case ast.Subscript(value=of, slice=place):
                 return _item(self.value(of, names), place, node)
-            case ast.ListComp(elt=each, generators=[ast.comprehension(
+            case ast.ListComp(elt=element, generators=[ast.comprehension(
                     target=ast.Name(id=name), iter=over, ifs=[], is_async=0)]):
-                return self._each(self.value(over, names), each, name, names, "list")
-            case ast.GeneratorExp(elt=each, generators=[ast.comprehension(
+                return self._each(self.value(over, names), element, name, names, "list")
+            case ast.GeneratorExp(elt=element, generators=[ast.comprehension(
                     target=ast.Name(id=name), iter=over, ifs=[], is_async=0)]):
-                return self._each(self.value(over, names), each, name, names, "iterator")
+                return self._each(self.value(over, names), element, name, names, "iterator")
             case ast.List(elts=items) | ast.Tuple(elts=items) if items:
                 return _joined([self.value(each, names) for each in items],
                                "list" if isinstance(node, ast.List) else "tuple", node)

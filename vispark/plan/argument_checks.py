@@ -89,7 +89,7 @@ def checks(kernel: Kernel, arguments: Sequence[Given], settled: Sequence[Argumen
     ----------
     kernel : Kernel
         The kernel.
-    given : sequence of Given
+    arguments : sequence of Given
         Arguments of the call.
     settled : sequence of Argument, ArrayValue or None
         Those of them that a block settles.

@@ -44,9 +44,10 @@ class Credentials:
 
     def hello(self, role: str, client_pid: int = 0, reach: str = "") -> Hello:
         """Return the greeting of a process for the worker of its node, or of another, in a role."""
-        mine = self.gpus.own_addresses() if role == "executor" else ()
-        options = replace(self.options.for_worker(), scheduled=self.gpus.is_scheduled or bool(mine))
-        return Hello(VERSION, role, self.session, self.keyring.auth, self.application, client_pid, options, reach, mine)
+        addresses = self.gpus.own_addresses() if role == "executor" else ()
+        options = replace(self.options.for_worker(), scheduled=self.gpus.is_scheduled or bool(addresses))
+        return Hello(VERSION, role, self.session, self.keyring.auth, self.application, client_pid, options, reach,
+                     addresses)
 
     def reached_at(self) -> str:
         """Return the address of this node at which the driver is to reach the worker over TCP; empty if it reaches the

@@ -25,14 +25,14 @@ _identity_option = click.option("--id", "identity", default="", help="Its id, wh
 @click.command()
 @click.argument("name")
 @click.option("--platform", default="", help="What kind of cluster. [default: the only one]")
-@click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="A parameter of the platform.")
+@click.option("-p", "--parameter", "pairs", multiple=True, metavar="NAME=VALUE", help="A parameter of the platform.")
 @click.option("--parameters", "is_list", is_flag=True, help="List the platform's parameters, and do nothing.")
 @_region_option
 @click.option("--yes", is_flag=True, help="Create what costs money without a question.")
 @dry_run_option
 @json_option
 @click.pass_obj
-def create(clusters: Clusters, name: str, platform: str, given: tuple[str, ...], is_list: bool, region: str, yes: bool,
+def create(clusters: Clusters, name: str, platform: str, pairs: tuple[str, ...], is_list: bool, region: str, yes: bool,
            dry_run: bool, as_json: bool) -> None:
     """Create the cluster NAME; one whose creation was cut short goes on."""
     platform = clusters.chosen(platform)
@@ -42,7 +42,7 @@ def create(clusters: Clusters, name: str, platform: str, given: tuple[str, ...],
         emit({"parameters": rows}, as_json, lambda: "\n".join(
             f"{each['name']:16} {each['default'] or '-':24} {each['meaning']}" for each in rows))
         return
-    parameters = ({"region": region} if region else {}) | _parameters(given)
+    parameters = ({"region": region} if region else {}) | _parameters(pairs)
     plan = clusters.plan(name, platform, parameters)
     if dry_run:
         emit(plan, as_json, lambda: json.dumps(plan, indent=2))

@@ -51,7 +51,7 @@ class Clusters:
             raise OptionError(f"--platform is one of {', '.join(sorted(self._platforms))}, not {platform!r}")
         return platform
 
-    def plan(self, name: str, platform: str, given: dict[str, str]) -> dict[str, Any]:
+    def plan(self, name: str, platform: str, texts: dict[str, str]) -> dict[str, Any]:
         """Return the plan of :meth:`create`; nothing is asked of anybody.
 
         Raises
@@ -60,13 +60,13 @@ class Clusters:
             If a name, a platform or a parameter is none.
         """
         kind = platform_of(platform)
-        values = kind.checked(given)
+        values = kind.checked(texts)
         identity = "0" * 32
         record = Record(checked_name(name), identity, "", values, "recorded",
                         datetime.now(UTC).isoformat(timespec="seconds"), platform, kind.place(identity, values))
         return {"name": name, "platform": platform, "parameters": values, "plan": kind.plan(record)}
 
-    def create(self, name: str, platform: str, given: dict[str, str]) -> Record:
+    def create(self, name: str, platform: str, texts: dict[str, str]) -> Record:
         """Create a cluster, or go on with a creation that was cut short.
 
         Raises
@@ -79,7 +79,7 @@ class Clusters:
             If it is not known whether something was; the record stays.
         """
         kind = platform_of(platform)
-        values = kind.checked(given)
+        values = kind.checked(texts)
         identity = secrets.token_hex(16)
         place = kind.place(identity, values)
         record = self._records.create(name, place.get("region", ""), values, platform, place, identity)
@@ -132,10 +132,10 @@ class Clusters:
         """
         strays = []
         for platform in self._platforms:
-            asked = [record for record in records if record.platform == platform]
-            if asked or region or platform == "standalone" or len(self._platforms) == 1:
+            of_platform = [record for record in records if record.platform == platform]
+            if of_platform or region or platform == "standalone" or len(self._platforms) == 1:
                 try:
-                    strays += platform_of(platform).unrecorded(asked, region)
+                    strays += platform_of(platform).unrecorded(of_platform, region)
                 except ClusterError as error:
                     strays.append(ClusterStatus("", "", platform, NOT_KNOWN, details={"error": str(error)}))
         return strays

@@ -98,7 +98,7 @@ class Platform(Protocol):
     parameters: tuple[ClusterParameter, ...]
     costs: bool = False
 
-    def checked(self, given: Mapping[str, str]) -> dict[str, str]:
+    def checked(self, texts: Mapping[str, str]) -> dict[str, str]:
         """Return the values of all parameters, defaults included.
 
         Raises
@@ -106,7 +106,7 @@ class Platform(Protocol):
         OptionError
             If one is unknown, or not as it should be; all problems are named.
         """
-        return checked(self.parameters, given)
+        return checked(self.parameters, texts)
 
     def place(self, identity: str, values: Mapping[str, str]) -> dict[str, str]:
         """Return the details that are recorded before anything is created, by the cluster's id and parameters."""
@@ -182,7 +182,7 @@ def platform_of(name: str) -> Platform:
     return platform
 
 
-def checked(parameters: tuple[ClusterParameter, ...], given: Mapping[str, str]) -> dict[str, str]:
+def checked(parameters: tuple[ClusterParameter, ...], texts: Mapping[str, str]) -> dict[str, str]:
     """Return the values of all parameters, defaults included.
 
     Raises
@@ -198,8 +198,8 @@ def checked(parameters: tuple[ClusterParameter, ...], given: Mapping[str, str]) 
     gpu_worker.protocol.errors.OptionError: cores is a whole number from 1 to 64, not '0'
     """
     names = [each.name for each in parameters]
-    problems = [f"{name} is no parameter of this platform; {_near(name, names)}" for name in given if name not in names]
-    values = {each.name: given.get(each.name, each.default) for each in parameters}
+    problems = [f"{name} is no parameter of this platform; {_near(name, names)}" for name in texts if name not in names]
+    values = {each.name: texts.get(each.name, each.default) for each in parameters}
     for parameter in parameters:
         try:
             parameter.check(values[parameter.name])

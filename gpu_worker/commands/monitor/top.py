@@ -71,8 +71,8 @@ def size(nbytes: float) -> str:
 
 def console() -> Console:
     """Return the terminal, or what stands in its place, which is wide enough for all columns."""
-    found = Console()
-    return found if found.is_terminal else Console(width=_WIDTH)
+    standard = Console()
+    return standard if standard.is_terminal else Console(width=_WIDTH)
 
 
 def watch(runtime_dir: str | None, interval: float, console: Console,

@@ -270,11 +270,12 @@ class HostDevice(Device):
 
     def start(self, call: PackedLaunch, *, stream: Any) -> None:
         self._check_usable()
-        ones = (1,) * _THREE
+        padding = (1,) * _THREE
         bounds = _Bounds.of(call) if self._compiler.bounds else None
         with stream.clock:
-            status = self._runtime.vispark_run(call.kernel.unit, *(call.grid + ones)[:_THREE],
-                                               *(call.block + ones)[:_THREE], call.packed, crash_record.current_slot(),
+            status = self._runtime.vispark_run(call.kernel.unit, *(call.grid + padding)[:_THREE],
+                                               *(call.block + padding)[:_THREE], call.packed,
+                                               crash_record.current_slot(),
                                                None if bounds is None else ctypes.byref(bounds), caller.address())
         if status == _UNWANTED:
             raise LaunchError(f"the kernel {call.kernel.name} of {call.kernel.source.file} was left off, as the client "

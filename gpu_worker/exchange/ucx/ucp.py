@@ -290,9 +290,10 @@ class UcxEndpoint:
         Of a connection over which no message has come yet they are not known.
         """
         entries = (_Transport * _MOST_TRANSPORTS)()
-        asked = _EndpointAttributes(1 << 3, transports=_Transports(entries, len(entries), ctypes.sizeof(_Transport)))
-        check(_library().ucp_ep_query(self._handle, byref(asked)), "it does not say what it sends over")
-        return [f"{each.name.decode()}/{each.device.decode()}" for each in entries[:asked.transports.count]]
+        transports = _Transports(entries, len(entries), ctypes.sizeof(_Transport))
+        attributes = _EndpointAttributes(1 << 3, transports=transports)
+        check(_library().ucp_ep_query(self._handle, byref(attributes)), "it does not say what it sends over")
+        return [f"{each.name.decode()}/{each.device.decode()}" for each in entries[:attributes.transports.count]]
 
     def send(self, memory: RegisteredMemory, tag: int) -> Request:
         """Begin to send memory under a tag."""

@@ -260,11 +260,11 @@ class Loop:
               checked: bool) -> tuple[list[Entry], PendingTest | None]:
         """Run a state's test for the first time, if there is one."""
         stepper = self._stepper
-        asked, names, least = questions(None if before is None else before.content, after.content, self._written,
-                                        checked)
-        if not asked:
+        reductions, names, least = questions(None if before is None else before.content, after.content, self._written,
+                                             checked)
+        if not reductions:
             return [], None
-        reading = Reading(asked, stepper.domain, stepper.context)
+        reading = Reading(reductions, stepper.domain, stepper.context)
         return self._recorded(reading.operations), PendingTest(reading, names, least)
 
     def _recorded(self, operations: Sequence[Operation]) -> list[Entry]:

@@ -134,16 +134,16 @@ def questions(before: dict[str, Cells] | None, content: dict[str, Cells], writte
     checked : bool
         Whether to ask for cells that are not finite.
     """
-    asked, least, names = [], -1.0, ()      # type: tuple[list[Reduction], float, tuple[str, ...]]
+    reductions, least, names = [], -1.0, ()      # type: tuple[list[Reduction], float, tuple[str, ...]]
     if before is not None:
         there = [name for name in written if name in content]
         same = [name for name in there if name in before and before[name].dtype == content[name].dtype]
-        asked.append(Reduction.change([(before[name], content[name]) for name in same]))
+        reductions.append(Reduction.change([(before[name], content[name]) for name in same]))
         least = 0.0 if same == there else np.inf
     if checked:
         names = tuple(name for name, cells in content.items() if cells.dtype.kind in "fc")
-        asked += [Reduction.finite(content[name]) for name in names]
-    return asked, names, least
+        reductions += [Reduction.finite(content[name]) for name in names]
+    return reductions, names, least
 
 
 class LoopGraph:

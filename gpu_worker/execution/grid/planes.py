@@ -96,11 +96,12 @@ class _Tests:
     def ask(self, domain: Domain, before: Mapping[str, Cells], after: Mapping[str, Cells], only: Box,
             values: Sequence[Partition]) -> None:
         """Ask the cells of a range, without waiting for an answer."""
-        asked, names, least = questions(dict(before) if self._is_compared else None, dict(after), self._written,
-                                        self._is_checked)
-        if asked:
+        reductions, names, least = questions(dict(before) if self._is_compared else None, dict(after), self._written,
+                                             self._is_checked)
+        if reductions:
             self._domain = domain
-            self._test = PendingTest(self._steps.asked(self._step.label, values, asked, domain, only), names, least)
+            answers = self._steps.asked(self._step.label, values, reductions, domain, only)
+            self._test = PendingTest(answers, names, least)
             self._pending.append(self._test)
 
     def answered(self) -> None:
@@ -198,13 +199,13 @@ class GridByPlanes:
             count //= 2
         return count if self._nodes is None else self._nodes.least(count)
 
-    def _steps_of(self, phases: Sequence[Phase], values: Sequence[Partition], box: Box, each: Triple) -> int:
+    def _steps_of(self, phases: Sequence[Phase], values: Sequence[Partition], box: Box, reaches: Triple) -> int:
         """Return the number of steps that leave two thirds whole of the planes of a box that are on the device, one of
-        which depends on as many cells as ``each`` says.
+        which depends on as many cells as ``reaches`` says.
         """
         planes, shape = self._planes_at_once(phases, 1, box, values), self._lattice.shape
         counts = []
-        for axis, (extent, reach) in enumerate(zip(box.shape, each, strict=True)):
+        for axis, (extent, reach) in enumerate(zip(box.shape, reaches, strict=True)):
             is_whole = extent == shape[axis]
             if reach and (axis == self._axis or not is_whole):
                 extent = extent if axis != self._axis else planes if is_whole else min(planes, extent)

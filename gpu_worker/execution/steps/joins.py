@@ -212,10 +212,10 @@ class JoinByKeyHandler(StepHandler[JoinByKeyStep]):
             raise OutOfMemory(f"{self.label} of partition {left.index} finds no room for a part of its pairs")
         device, stream = left.device, context.streams.main(left.device)
         for array, target in zip(matched[0], targets, strict=True):
-            made = np.empty(array.nbytes, np.uint8)
-            device.copy_out(made, array.on_device, stream=stream)
+            part = np.empty(array.nbytes, np.uint8)
+            device.copy_out(part, array.on_device, stream=stream)
             device.synchronize(stream=stream)
-            store(target, made)
+            store(target, part)
             array.close()
         for side in (left, right):
             del context.values.used[id(side)]

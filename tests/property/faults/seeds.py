@@ -23,8 +23,8 @@ def _units(name: str) -> str:
 FAULTS = (
     # -- types --------------------------------------------------------------------------------------------------------
     Fault("Python numbers are not weak", "ir/types.py",
-          'asked = tuple(_PYTHON[t.dtype] if t.weak and t.dtype != "bool" else t.numpy for t in types)',
-          "asked = tuple(t.numpy for t in types)"),
+          'operands = tuple(_PYTHON[t.dtype] if t.weak and t.dtype != "bool" else t.numpy for t in types)',
+          "operands = tuple(t.numpy for t in types)"),
     Fault("ways that meet take the first one's type", "ir/types.py", '    return resolve("add", a, b)[1]\n',
           "    return a\n"),
     Fault("a bool and a number meet", "ir/types.py", 'if (a.dtype == "bool") != (b.dtype == "bool"):', "if False:"),

@@ -94,9 +94,9 @@ class UdfParameters:
                 hint = "give its fields as columns of their own" if kind.kind == "struct" else advice(shown, kind)
                 if not self.columns and kind.text.startswith("decimal"):
                     hint = "cast it, as in CAST(... AS DOUBLE); a number of SQL is a double with D behind it, as 3.9D"
-                given = f"the column {shown!r}, its parameter {name}," if self.columns else \
+                origin = f"the column {shown!r}, its parameter {name}," if self.columns else \
                     f"what SQL gives for its parameter {name}"
-                raise RecordError(f"{self.function} takes numbers, booleans and arrays of these, and {given} is "
+                raise RecordError(f"{self.function} takes numbers, booleans and arrays of these, and {origin} is "
                                   f"{kind.text}: {hint}")
         return kinds
 

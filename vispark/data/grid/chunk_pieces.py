@@ -48,10 +48,10 @@ def write_pieces(directory: str, records: Iterable[tuple[BlockKey, Any]], chunks
         parts: list[np.ndarray] = []
         nbytes = 0
         for chunk, cells in pieces_of(key.slices, chunks):
-            mine = within(cells, [one.start for one in key.slices])
+            own = within(cells, [one.start for one in key.slices])
             spans = {}
             for name, array in fields.items():
-                parts.append(np.asarray(array)[mine])
+                parts.append(np.asarray(array)[own])
                 spans[name] = nbytes, nbytes + parts[-1].nbytes, parts[-1].dtype
                 nbytes += parts[-1].nbytes
             yield chunk, Piece(key.number, cells, spans)

@@ -185,16 +185,16 @@ class CsvTask:
     first: str
 
     def __call__(self, splits: Iterable[TextSplit]) -> Iterable[Any]:
-        given = list(splits)
-        arrays = self._arrays(given)
+        held = list(splits)
+        arrays = self._arrays(held)
         if self.blocks:
             return files.one_record(list(arrays))
         # Nothing says how much a compressed file holds: it is read anew for each field, while that is sent.
-        if len(self.selection.fields) > files.STREAMED or not any(split.compressed for split in given):
+        if len(self.selection.fields) > files.STREAMED or not any(split.compressed for split in held):
             return Rows(arrays)
-        sources = {field.name: partial(self._alone(field)._arrays, given, reuses=True)
+        sources = {field.name: partial(self._alone(field)._arrays, held, reuses=True)
                    for field in self.selection.fields}
-        return StreamedRows(arrays, partial(self._count, given), sources)
+        return StreamedRows(arrays, partial(self._count, held), sources)
 
     def _alone(self, field: FieldSpec) -> CsvTask:
         """Return the task that reads a field alone."""

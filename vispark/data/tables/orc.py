@@ -121,14 +121,14 @@ def _statements(schema: Any, stripe: Stripe) -> Iterator[Any]:
                 yield side | column.is_null() if bounds.has_nulls else side
 
 
-def _stripe(file: Any, each: FileSlice, names: list[str]) -> Any:
+def _stripe(file: Any, piece: FileSlice, names: list[str]) -> Any:
     """Return the columns of a slice's rows of a stripe."""
-    if each.part.number >= file.nstripes:
-        raise pa.ArrowInvalid(f"there is no stripe {each.part.number} any more")
-    stripe = file.read_stripe(each.part.number, columns=names)
-    if each.part.rows >= 0 and stripe.num_rows != each.part.rows:
-        raise pa.ArrowInvalid(f"stripe {each.part.number} has not {each.part.rows} rows any more")
-    start, stop = each.rows(stripe.num_rows)
+    if piece.part.number >= file.nstripes:
+        raise pa.ArrowInvalid(f"there is no stripe {piece.part.number} any more")
+    stripe = file.read_stripe(piece.part.number, columns=names)
+    if piece.part.rows >= 0 and stripe.num_rows != piece.part.rows:
+        raise pa.ArrowInvalid(f"stripe {piece.part.number} has not {piece.part.rows} rows any more")
+    start, stop = piece.rows(stripe.num_rows)
     return stripe.slice(start, stop - start)
 
 

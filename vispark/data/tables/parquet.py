@@ -190,20 +190,20 @@ def _column_numbers(metadata: Any, selection: Selection) -> list[int]:
     return [number for number, name in enumerate(names) if any(name[:len(path)] == path for path in paths)]
 
 
-def _sliced(group: Any, each: FileSlice, selection: Selection, filter: Any) -> Iterator[Any]:
+def _sliced(group: Any, piece: FileSlice, selection: Selection, filter: Any) -> Iterator[Any]:
     """Yield the batches of a slice's rows that a filter keeps."""
     columns = {f"v{number}": pa.compute.field(*spec.path) for number, spec in enumerate(selection.columns)}
-    schema = files.with_directories(each.path, group.physical_schema)
+    schema = files.with_directories(piece.path, group.physical_schema)
     # The filter as a column: a filtered batch does not say which rows it has, and Arrow would ask statistics again.
     if filter is not None:
         columns[_KEPT] = filter
-    for part in _rows_of_slice(each, group.scanner(schema, columns=columns, **_SCAN).to_batches()):
+    for part in _rows_of_slice(piece, group.scanner(schema, columns=columns, **_SCAN).to_batches()):
         yield part if filter is None else part.filter(part.column(_KEPT)).select(range(len(selection.columns)))
 
 
-def _rows_of_slice(each: FileSlice, batches: Iterator[Any]) -> Iterator[Any]:
+def _rows_of_slice(piece: FileSlice, batches: Iterator[Any]) -> Iterator[Any]:
     """Yield the rows of a slice out of the batches of its row group."""
-    start, stop = each.rows(each.part.rows)
+    start, stop = piece.rows(piece.part.rows)
     position = 0
     for batch in batches:
         low, high = max(start - position, 0), min(stop - position, batch.num_rows)

@@ -208,8 +208,8 @@ class GridLowering(Lowering):
         return replace(super()._plan(*parts), grid=self.description.grid_shape, stencils=tuple(self.stencils))
 
 
-def _passes(made: grid_passes.Maps) -> str:
-    return f"{len(made)} pass{'es' * (len(made) > 1)} over memory"
+def _passes(maps: grid_passes.Maps) -> str:
+    return f"{len(maps)} pass{'es' * (len(maps) > 1)} over memory"
 
 
 def _remaining_steps(spec: LoopSpec, once: grid_passes.Maps, stride: int) -> str:

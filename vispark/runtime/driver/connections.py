@@ -126,9 +126,9 @@ class WorkerConnections:
 
     def uses(self, number: int, *, of_others: bool) -> bool:
         """Return whether a plan in flight starts from a VRDD; with ``of_others`` one of another thread."""
-        mine = threading.current_thread()
+        caller = threading.current_thread()
         with self._lock:
-            pipelines = [pipeline for thread, pipeline in self._busy.items() if not of_others or thread != mine]
+            pipelines = [pipeline for thread, pipeline in self._busy.items() if not of_others or thread != caller]
         return any(pipeline.uses(number) for pipeline in pipelines)
 
     # -- small requests -----------------------------------------------------------------------------------------------

@@ -48,8 +48,8 @@ def assigned(context: SparkContext) -> AssignedGpus:
     """
     check_local(context)
     if is_local(context):
-        mine = context.resources.get(GPU)
-        addresses = tuple(mine.addresses) if mine else ()
+        assigned = context.resources.get(GPU)
+        addresses = tuple(assigned.addresses) if assigned else ()
         return AssignedGpus(bool(addresses), {"driver": addresses})
     gpus = AssignedGpus(gpus_of_executors(context) > 0)
     if gpus.is_scheduled:

@@ -83,8 +83,8 @@ def _named(session: Sharing, name: str) -> dict[WorkerAddress, NamedPart]:
     if not is_local(session.context):
         executors = executors_of(session.context)
         places = [[place] if place else [] for place in executors.values()]
-        asked = placed(session.context, list(executors), places).mapPartitionsWithIndex(ListTask(name))
-        listed = {part.home: part for part in session.jobs.run(asked.collect)} | listed
+        listings = placed(session.context, list(executors), places).mapPartitionsWithIndex(ListTask(name))
+        listed = {part.home: part for part in session.jobs.run(listings.collect)} | listed
     return listed
 
 
@@ -97,8 +97,9 @@ def _take_back(session: Sharing, name: str, parts: Sequence[NamedPart]) -> None:
     if far:
         executors = executors_of(session.context)
         places = [[executors[part.executor]] if executors.get(part.executor) else [] for part in far]
-        asked = placed(session.context, [part.key for part in far], places).mapPartitionsWithIndex(TakeBackTask(name))
-        session.jobs.run(asked.collect)
+        keys = placed(session.context, [part.key for part in far], places)
+        removals = keys.mapPartitionsWithIndex(TakeBackTask(name))
+        session.jobs.run(removals.collect)
 
 
 def _retract(worker: Worker, token: TokenPlace, details: PublicationDetails) -> None:
@@ -197,8 +198,8 @@ def _by_tasks(session: Sharing, wanted: AttachedPublication, residency: Residenc
     executors = executors_of(session.context)
     task = AttachTask(session.credentials, wanted, residency.cached)
     places = [[executor] if executor else [] for executor in executors.values()]
-    asked = placed(session.context, list(executors), places).mapPartitionsWithIndex(task)
-    parts: list[AttachedPart] = session.jobs.run(asked.collect)
+    attachments = placed(session.context, list(executors), places).mapPartitionsWithIndex(task)
+    parts: list[AttachedPart] = session.jobs.run(attachments.collect)
     details = next((part.details for part in parts if part.details), None)
     errors = [part.error for part in parts if part.error]
     if errors:

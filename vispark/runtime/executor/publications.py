@@ -41,8 +41,8 @@ class AttachTask:
     wanted: AttachedPublication
     dataset: DatasetId
 
-    def __call__(self, _: int, given: Iterable[Any]) -> Iterator[AttachedPart]:
-        for _ in given:
+    def __call__(self, _: int, keys: Iterable[Any]) -> Iterator[AttachedPart]:
+        for _ in keys:
             pass
         try:
             yield self._attached()
@@ -79,8 +79,8 @@ class ListTask:
 
     name: str
 
-    def __call__(self, _: int, given: Iterable[Any]) -> Iterator[NamedPart]:
-        for _ in given:
+    def __call__(self, _: int, keys: Iterable[Any]) -> Iterator[NamedPart]:
+        for _ in keys:
             pass
         yield from [replace(part, executor=executor_id()) for part in named(self.name, str(locate().path))]
 
@@ -91,8 +91,8 @@ class TakeBackTask:
 
     name: str
 
-    def __call__(self, _: int, given: Iterable[str]) -> Iterator[None]:
-        for key in given:
+    def __call__(self, _: int, keys: Iterable[str]) -> Iterator[None]:
+        for key in keys:
             take_back(self.name, key)
         yield None
 

@@ -146,8 +146,8 @@ def _jobs(context: SparkContext, first: int, task_seconds: SecondsByTask) -> Ite
         jvm.com.fasterxml.jackson.module.scala.DefaultScalaModule())
     store = spark.statusStore()
 
-    def read(found: Any) -> Any:
-        return json.loads(mapper.writeValueAsString(found))
+    def read(value: Any) -> Any:
+        return json.loads(mapper.writeValueAsString(value))
 
     stages: dict[int, SparkStage | None] = {}
     for job in sorted(read(store.jobsList(None)), key=lambda job: job["jobId"]):

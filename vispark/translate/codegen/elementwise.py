@@ -73,7 +73,7 @@ def astype(value: Array, kind: Scalar) -> Array:
 
 def ufunc(emit: Emitter, name: str, operands: tuple[Value, ...]) -> Value:
     """Return one of NumPy's ufuncs of numbers and arrays."""
-    return elementwise(emit, lambda *given: scalars.ufunc(name, *given), *operands)
+    return elementwise(emit, lambda *elements: scalars.ufunc(name, *elements), *operands)
 
 
 def convert(emit: Emitter, *arguments: Value, name: str, **keywords: Value) -> Value:

@@ -87,11 +87,11 @@ def resolve(ufunc: str | np.ufunc, *types: Scalar) -> tuple[tuple[Scalar, ...], 
     'float32'
     """
     function = getattr(np, ufunc) if isinstance(ufunc, str) else ufunc
-    asked = tuple(_PYTHON[t.dtype] if t.weak and t.dtype != "bool" else t.numpy for t in types)
-    if all(isinstance(one, type) for one in asked):
-        asked = tuple(np.dtype(one) for one in asked)
+    operands = tuple(_PYTHON[t.dtype] if t.weak and t.dtype != "bool" else t.numpy for t in types)
+    if all(isinstance(one, type) for one in operands):
+        operands = tuple(np.dtype(one) for one in operands)
     try:
-        dtypes = function.resolve_dtypes((*asked, *(None,) * function.nout))
+        dtypes = function.resolve_dtypes((*operands, *(None,) * function.nout))
     except TypeError as error:
         reason = str(error).split(", the `")[0].removeprefix("The ").strip()
         owner, ufunc = ("NumPy", ufunc) if isinstance(ufunc, str) else ("SciPy", ufunc.__name__)

@@ -90,11 +90,11 @@ def join_kernel(call: TracedCall, fields: tuple[ElementField, ...]) -> JoinKerne
 
 
 @functools.lru_cache(maxsize=128)
-def _kernel(link: Link, fields: tuple[ElementField, ...], given: tuple[tuple[Place, ArgumentType], ...],
+def _kernel(link: Link, fields: tuple[ElementField, ...], arguments: tuple[tuple[Place, ArgumentType], ...],
             statics: tuple[tuple[Place, Any], ...]) -> JoinKernel:
     sides = ElementSpec(tuple(ElementField(_on(side, field.name), field.dtype, field.shape)
                               for side in "01" for field in fields))
-    function = _JoinWriter((link,), sides, dict(given), dict(statics), None, False, 1).write()
+    function = _JoinWriter((link,), sides, dict(arguments), dict(statics), None, False, 1).write()
     _check(link, fields, function.results)
     text = "\n".join([*function_of_row(function, 1, ()), "", *_frame(function, fields)]) + "\n"
     helpers = prelude_for(text)
@@ -121,12 +121,12 @@ class _JoinWriter(RowWriter):
                             for parameter in definition.parameters if parameter.name not in variables}
 
     def _side(self, wanted: str, side: str, fields: dict[str, Value | ElementField]) -> Value:
-        mine = {name.partition(".")[2]: field for name, field in fields.items() if name.partition(".")[0] == side}
-        if "" in mine:
-            return self._taken(wanted, mine[""])
-        if all(name.replace(".", "0").isdecimal() for name in mine):
-            return self._tuple_of(wanted, mine)
-        return Dict(tuple(mine), tuple([self._taken(f"{wanted}_{name}", field) for name, field in mine.items()]))
+        own = {name.partition(".")[2]: field for name, field in fields.items() if name.partition(".")[0] == side}
+        if "" in own:
+            return self._taken(wanted, own[""])
+        if all(name.replace(".", "0").isdecimal() for name in own):
+            return self._tuple_of(wanted, own)
+        return Dict(tuple(own), tuple([self._taken(f"{wanted}_{name}", field) for name, field in own.items()]))
 
 
 def _check(link: Link, fields: tuple[ElementField, ...], results: tuple[KernelOutput, ...]) -> None:

@@ -55,10 +55,10 @@ class SharedCells:
         """What those in shared memory are called."""
         return f"{self.name}_near" if self.far else self.name
 
-    def at(self, cell: str, mine: str) -> str:
-        """Return a cell, as an expression; in shared memory it is the one numbered ``mine``."""
+    def at(self, cell: str, own: str) -> str:
+        """Return a cell, as an expression; in shared memory it is the one numbered ``own``."""
         far = f"rows::cell_of({self.name}, {cell}, {self.one.width})"
-        near = f"rows::cell_of({self.in_block}, {mine}, {self.side})"
+        near = f"rows::cell_of({self.in_block}, {own}, {self.side})"
         if not self.moves:
             return near if self.near else far
         return f"rows::InBoth<{self.near}, {self.one.digits}>{{{near}, {far}, {self.name}_window}}"
@@ -188,10 +188,10 @@ class KeyedFrame(RowKernel):
     def _declare_cells(self, text: IndentedText, offset: int) -> None:
         block, by_thread = self.table.block, self.cells.place == "thread"
         for name, c, functor, width, partial in self._cells("unsigned int" if by_thread else "long long"):
-            mine = {"thread": "threadIdx.x", "warp": f"threadIdx.x / 32 * {width}"}.get(self.cells.place)
+            first_cell = {"thread": "threadIdx.x", "warp": f"threadIdx.x / 32 * {width}"}.get(self.cells.place)
             copies = block if by_thread else block // 32
-            if mine:
-                text.add(f"{c}* const {name} = ({c}*)(memory + {offset}) + {mine};")
+            if first_cell:
+                text.add(f"{c}* const {name} = ({c}*)(memory + {offset}) + {first_cell};")
                 offset += -(-copies * width * ACCUMULATOR_BYTES[c] // 16) * 16
             else:
                 text.add(f"{c}* const {name} = {partial} + blockIdx.x * {width}ll;")

@@ -209,7 +209,7 @@ class RowWriter:
         The functions, in order.
     record : ElementSpec
         What the first one's element is.
-    given : dict
+    given_types : dict
         The types of arguments and captures.
     statics : dict
         Those that are compiled in, by value.
@@ -225,14 +225,14 @@ class RowWriter:
         The folded matrices whose factors do not go out, but their items; None where no factors do.
     """
 
-    def __init__(self, links: Sequence[Link], record: ElementSpec, given: dict[Place, ArgumentType],
+    def __init__(self, links: Sequence[Link], record: ElementSpec, given_types: dict[Place, ArgumentType],
                  statics: dict[Place, Any],
                  wanted: frozenset[str] | None, folded: bool, lanes: int, multiplied: bool = False,
                  apart: frozenset[str] | None = None):
         self.apart = apart
         self.outers: dict[str, OuterSum] = {}
         self.one_return = True
-        self.links, self.record, self.given_types, self.statics = links, record, given, statics
+        self.links, self.record, self.given_types, self.statics = links, record, given_types, statics
         self.wanted, self.folded = wanted, folded
         self.emit = emitter(links[0].definition, lanes)
         self.emit.hints = True

@@ -106,7 +106,7 @@ class _Labels:
 
 @functools.lru_cache(maxsize=128)
 def _fused(kernel: TableKernel, links: tuple[Link, ...], record: ElementSpec,
-           given: tuple[tuple[Place, ArgumentType], ...],
+           arguments: tuple[tuple[Place, ArgumentType], ...],
            statics: tuple[tuple[Place, Any], ...], wanted: frozenset[str] | None, folding: Folding | None,
            labels: _Labels, result: object) -> TableKernel | None:
     by_key = _by_key(kernel, folding, labels, result) if folding and folding.key else None
@@ -116,7 +116,8 @@ def _fused(kernel: TableKernel, links: tuple[Link, ...], record: ElementSpec,
         wanted = frozenset(by_key.computed)
 
     def written(lanes: int) -> RowFunction:
-        writer = RowWriter(links, record, dict(given), dict(statics), wanted, bool(folding) and by_key is None, lanes)
+        writer = RowWriter(links, record, dict(arguments), dict(statics), wanted, bool(folding) and by_key is None,
+                           lanes)
         writer.emit.taken |= _OWN
         return replace(writer.write(), name="rest_of_row")
 
@@ -227,11 +228,11 @@ class _Frame(RowKernel):
     @property
     def ports(self) -> tuple[Port, ...]:
         """The kernel's ports: the rows that are labelled come first."""
-        mine = [port for port in self.function.inputs if port.parameter == self.labels.row]
+        labels = [port for port in self.function.inputs if port.parameter == self.labels.row]
         others = [port for port in self.function.inputs if port.parameter != self.labels.row]
         c, count = KINDS[self.labels.row.dtype], self.labels.shape.columns
         row = Port("x", "", c, count, np.dtype(self.labels.row.dtype).itemsize, False, False, self.labels.row)
-        return (mine[0] if mine else row, *others, *(() if self.folded or self.by_key else self.function.outputs))
+        return (labels[0] if labels else row, *others, *(() if self.folded or self.by_key else self.function.outputs))
 
     @property
     def parameters(self) -> tuple[KernelParameter, ...]:
@@ -298,12 +299,12 @@ class _Frame(RowKernel):
 
     # -- results that are stored or folded as a whole -----------------------------------------------------------------
 
-    def _rows_on_host(self, text: IndentedText, given: str) -> None:
+    def _rows_on_host(self, text: IndentedText, operands: str) -> None:
         for folded in self.folded:
             for one in folded.accumulated:
                 text.add(f"rows::Columns<{one.functor}, {one.of}, {one.element}, {one.accumulator}, 1> "
                          f"{folded.name(one)};")
-        text.add(f"Shape::label_all({given}, [&](long long row, int found) {{")
+        text.add(f"Shape::label_all({operands}, [&](long long row, int found) {{")
         self._label(text, "found")
         places = {port.local: at_row(port, "row") for port in self.ports} | self._declared_results(text, 1)
         text.add(self._call(places, lanes=False))
@@ -317,10 +318,10 @@ class _Frame(RowKernel):
             for one in folded.accumulated:
                 text.add(f"rows::leave_alone<{one.functor}, {one.width}>({folded.partial(one)}, {folded.name(one)});")
 
-    def _rows_in_chunks(self, text: IndentedText, given: str) -> None:
+    def _rows_in_chunks(self, text: IndentedText, operands: str) -> None:
         groups = self.table.groups
         self._declare_folds(text)
-        text.add(f"Shape::chunks({given}, [&](long long first, int count) {{",
+        text.add(f"Shape::chunks({operands}, [&](long long first, int count) {{",
                  f"for (int i = threadIdx.x / {self.table.lanes}; i < count; i += {groups}) {{",
                  "const long long row = first + i;")
         self._label(text, "room.labels[i]")
@@ -340,7 +341,7 @@ class _Frame(RowKernel):
             return []
         return ["struct Values {", *(f"    {each.port.c} {each.port.local};" for each in self.folded), "};", ""]
 
-    def _fold_by_key(self, text: IndentedText, by_key: _ByKey, given: str) -> None:
+    def _fold_by_key(self, text: IndentedText, by_key: _ByKey, operands: str) -> None:
         shape = self.labels.shape
         cells: dict[int, str] = {}
         sums, whole = f"({SUMS[self.labels.row.dtype]}*)nullptr", by_key.groups == shape.centres
@@ -356,10 +357,10 @@ class _Frame(RowKernel):
                 sums = cells[number]
         text.choose(together=lambda part: part.add("__syncthreads();"))
         if not self.folded:
-            text.add(f"Shape::fold({given}, {sums});")
+            text.add(f"Shape::fold({operands}, {sums});")
         else:
-            text.choose(lambda part: self._values_on_host(part, by_key, cells, f"{given}, {sums}"),
-                        lambda part: self._values_by_label(part, by_key, cells, f"{given}, {sums}"))
+            text.choose(lambda part: self._values_on_host(part, by_key, cells, f"{operands}, {sums}"),
+                        lambda part: self._values_by_label(part, by_key, cells, f"{operands}, {sums}"))
         text.add(f"nearest::each<{shape.centres}>(room, [&](int k, long long count) {{")
         for number, store in enumerate(by_key.stores):
             if store not in ("", "computed", "least", "greatest"):
@@ -379,17 +380,17 @@ class _Frame(RowKernel):
     def _places(self, text: IndentedText) -> dict[str, str]:
         return {port.local: at_row(port, "row") for port in self.function.inputs} | self._declared_results(text, 1)
 
-    def _values_on_host(self, text: IndentedText, by_key: _ByKey, cells: dict[int, str], given: str) -> None:
-        text.add(f"Shape::fold({given}, [&](long long row, int found) {{")
+    def _values_on_host(self, text: IndentedText, by_key: _ByKey, cells: dict[int, str], operands: str) -> None:
+        text.add(f"Shape::fold({operands}, [&](long long row, int found) {{")
         self._label(text, "found")
         text.add(self._call(self._places(text), lanes=False))
         for number, one, name in self._computed(by_key):
             text.add(f"rows::take<{one.functor}, {one.of}>(({cells[number]})[found], {name});")
         text.add("});")
 
-    def _values_by_label(self, text: IndentedText, by_key: _ByKey, cells: dict[int, str], given: str) -> None:
+    def _values_by_label(self, text: IndentedText, by_key: _ByKey, cells: dict[int, str], operands: str) -> None:
         shape, lanes = self.labels.shape, self.table.lanes
-        text.add(f"Shape::fold({given}, [&](long long first) {{",
+        text.add(f"Shape::fold({operands}, [&](long long first) {{",
                  f"nearest::by_label<Values, {shape.centres}, {shape.threads}, {lanes}>(room,",
                  "[&](int i, Values& found) {", "const long long row = first + i;")
         self._label(text, "room.labels[i]")

@@ -86,14 +86,14 @@ class CellWriter:
     ----------
     halo : tuple of (int, int) or None
         How far the grid lets it read along each axis.
-    given : mapping
+    constants : mapping
         Arguments and captures by ("argument" or "capture", number), in order.
     statics : mapping
         Those of them that are compiled in.
     """
 
     def __init__(self, definition: Definition, fields: tuple[ElementField, ...], dims: int, halo: Halo | None,
-                 names: tuple[str, ...], given: Mapping[tuple[str, int], Constant],
+                 names: tuple[str, ...], constants: Mapping[tuple[str, int], Constant],
                  statics: Mapping[tuple[str, int], Any]):
         self.definition, self.fields, self.dims, self.halo, self.statics = definition, fields, dims, halo, statics
         self.emit = emitter(definition)
@@ -106,9 +106,9 @@ class CellWriter:
         self.locals: dict[str, str] = {}
         self.places: dict[tuple[str, int], str] = {}
         self.given: dict[str, tuple[str, KernelParameter]] = {}
-        self.emit.captures = tuple(self._value(("capture", i), name, given["capture", i])
+        self.emit.captures = tuple(self._value(("capture", i), name, constants["capture", i])
                                    for i, name in enumerate(names))
-        self.arguments = {place: value for place, value in given.items() if place[0] == "argument"}
+        self.arguments = {place: value for place, value in constants.items() if place[0] == "argument"}
 
     def write(self) -> Made:
         """Return the function, and what a kernel around it takes and gives."""

@@ -166,10 +166,10 @@ def _typed(value: Constant) -> Constant:
 @functools.lru_cache(maxsize=512)
 def _write(definition: Definition, fields: tuple[ElementField, ...], dims: int, halo: Halo | None,
            names: tuple[str, ...],
-           given: tuple[tuple[tuple[str, int], Constant], ...],
+           constants: tuple[tuple[tuple[str, int], Constant], ...],
            statics: tuple[tuple[tuple[str, int], Any], ...]) -> Made:
     try:
-        return CellWriter(definition, fields, dims, halo, names, dict(given), dict(statics)).write()
+        return CellWriter(definition, fields, dims, halo, names, dict(constants), dict(statics)).write()
     except Refusal as error:
         raise at_definition(definition, str(error)) from error
 

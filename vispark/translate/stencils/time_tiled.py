@@ -387,9 +387,9 @@ class _Fuser:
                          f"        if (l == {place}) for (int r = {start}; r < {stop}; ++r) {name}_around[r][l] = "
                          f"{name}_around[r][{shifted('l', step)}];", "}")
 
-    def _keep(self, level: int, middle: int, made: list[tuple[str, Carried]]) -> None:
+    def _keep(self, level: int, middle: int, results: list[tuple[str, Carried]]) -> None:
         """Write the code by which cells beyond the grid keep their values."""
-        if not made or not any(map(self.how.kept, range(3))):
+        if not results or not any(map(self.how.kept, range(3))):
             return
         plane = f"s - {level + 1}"
         deep = f"{plane} >= bottom && {plane} < top ? ~0u : 0u" if self.how.kept(0) else "~0u"
@@ -398,7 +398,7 @@ class _Fuser:
                  f"        for (int l = 0; l < {self.tile.lanes}; ++l) {{",
                  "            const unsigned mask = rim_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];",
                  *(f"            {name}[r][l] = vp_pick(mask, {name}[r][l], {each.name}[{level}][{middle}][r][l]);"
-                   for name, each in made), "        }", "}")
+                   for name, each in results), "        }", "}")
 
     def _store(self) -> None:
         lanes = self.tile.lanes
