@@ -382,7 +382,7 @@ class Outcome:
 Refusal = (Py4JJavaError, PySparkException, VisparkError)
 
 
-def told(error: Exception) -> str:
+def reason_in(error: Exception) -> str:
     """The reason among the lines of an error of Spark's."""
     lines = str(error).splitlines() or [type(error).__name__]
     return next((line for line in lines if "Exception: " in line or "requirement" in line), lines[0])[:200]
@@ -409,10 +409,11 @@ def compared(draw: Outcome, df: DataFrame) -> Outcome:
     if refusal and error:
         return replace(draw, refused=True)
     if refusal:
-        return replace(draw, text=f"MLlib refuses ({told(refusal)}), vispark gives a model")
+        return replace(draw, text=f"MLlib refuses ({reason_in(refusal)}), vispark gives a model")
     if error:
         is_left = isinstance(error, PlanError) and "is done by MLlib" in str(error)
-        return replace(draw, left=told(error)) if is_left else replace(draw, text=f"vispark refuses: {told(error)}")
+        reason = reason_in(error)
+        return replace(draw, left=reason) if is_left else replace(draw, text=f"vispark refuses: {reason}")
     models, most = (model, theirs_model), 0.0
     for place, (found, expected) in enumerate(zip(*(sweep.numbers(model, df) for model in models), strict=True)):
         found, expected = np.asarray(found, float), np.asarray(expected, float)

@@ -43,8 +43,9 @@ IN_NAMES = {"room": "the bytes of what, or the set of what", "rooms": "the sets 
 #: Names that say nothing of a thing, which parameters and locals of functions do not have. What an expression binds for
 #: itself may: a comprehension's element and a lambda's parameter are read within sight. Classes' attributes are
 #: qualified by their object, and tests and benchmarks speak of ``found`` and ``given`` as of what is compared.
-NAMELESS = frozenset(["asked", "came", "each", "found", "given", "got", "made", "mine", "ones", "said", "stuff", "thing",
-                      "things", "tmp", "told"])
+NAMELESS = frozenset([
+    "asked", "came", "each", "found", "given", "got", "made", "mine", "ones", "said", "stuff", "thing", "things", "tmp",
+    "told"])
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _PROPERTIES = frozenset({"property", "cached_property", "setter"})
 

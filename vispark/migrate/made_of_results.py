@@ -61,7 +61,7 @@ def record_what_is_made(tree: ast.Module, statements: list[RecordedStatement]) -
     in_tasks = run_in_tasks(tree)
     unsorted = {each.number for each in statements if not each.is_sorted}
     flow = _RecordFlow(tree, in_tasks, unsorted)
-    _Recording(tree, flow, in_tasks, statements).visit(tree)
+    _FlowRecording(tree, flow, in_tasks, statements).visit(tree)
     ast.fix_missing_locations(tree)
 
 
@@ -148,7 +148,7 @@ class _RecordFlow:
         return grown
 
 
-class _Recording(ast.NodeTransformer):
+class _FlowRecording(ast.NodeTransformer):
     """Transformer that records what is made of records, and behind loops over records what these leave."""
 
     def __init__(self, tree: ast.Module, flow: _RecordFlow, in_tasks: set[str],

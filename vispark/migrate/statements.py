@@ -189,7 +189,7 @@ def _is_text(node: ast.expr) -> bool:
 
 
 def target_of(statement: ast.stmt) -> str:
-    """Return what a statement assigns to, or the word that it begins with."""
+    """Return the target of an assignment, or the word that another statement begins with."""
     if isinstance(statement, ast.Assign):
         return ", ".join(ast.unparse(each) for each in statement.targets)
     if isinstance(statement, ast.AugAssign | ast.AnnAssign):

@@ -124,7 +124,7 @@ def statement_results(path: Path) -> list[StatementResults]:
 
 
 def made_results(path: Path) -> list[StatementResults]:
-    """Return what a run made of records of actions, by statements."""
+    """Return the results that a run made of records of actions, by statements."""
     frames = [each for each in read_results(path) if each.kind == "made"]
     sources = {each.where[0]: tuple(each.where[4]) for each in frames}
     return [replace(each, sources=sources[each.number]) for each in _by_statements(frames)]

@@ -264,7 +264,7 @@ def with_order_not_known(validation: Validation) -> Validation:
 
 
 def _divided(results: Sequence[StatementResults]) -> tuple[list[StatementResults], list[StatementResults]]:
-    """Return what actions gave, and what was made of it."""
+    """Return the results of actions, and those that were made of them."""
     return [each for each in results if not each.sources], [each for each in results if each.sources]
 
 
