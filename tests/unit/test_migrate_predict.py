@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vispark.migrate.cli import main
+from vispark.migrate.clocks import CLOCK, driver_seconds
 from vispark.migrate.errors import UNKNOWN, USAGE, YES, PredictionError
 from vispark.migrate.predict import (
     DeviceRates,
@@ -84,6 +86,14 @@ def test_sums_by_key_have_a_plan_of_their_own_and_objects_take_the_driver():
         assert (found.low * found.high / 1.2) ** 0.5 == pytest.approx(seconds)
     older = predict_pass(PassWork([KernelWork(0.0, is_by_key=True)]), replace(device, plan_by_key=None))
     assert (older.low * older.high / 1.2) ** 0.5 == pytest.approx(1e-3), "a calibration without it has the plan's"
+
+
+@pytest.mark.parametrize(("clock", "counts"), [("", True), ("processor", False)])
+def test_waits_of_the_programs_own_code_count_by_the_wall(monkeypatch: pytest.MonkeyPatch, clock: str, counts: bool):
+    monkeypatch.setenv(CLOCK, clock)
+    began = driver_seconds()
+    time.sleep(0.05)
+    assert (driver_seconds() - began > 0.04) == counts
 
 
 class _TimedContext:

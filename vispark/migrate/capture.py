@@ -42,8 +42,8 @@ class CapturedCall:
     starts, seconds : list of float
         When each run of an action began, from the program's start, and the time that it took.
     driver : float
-        Processor seconds of the program's own code from the operation before a run of it on; the mean without the first
-        run, before which the loop had not begun.
+        Seconds of the program's own code from the operation before a run of it on; the mean without the first run,
+        before which the loop had not begun.
     is_read : bool or None
         Whether the translator takes its function with the types of the records; None where it was not asked.
     results : list
