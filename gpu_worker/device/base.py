@@ -185,11 +185,6 @@ class CompiledKernel:
         self.name = name
 
 
-#: How many kernels stay loaded on a device beyond those that plans and recordings hold; the one used least recently
-#: goes first. Each takes some memory mappings, of which the system grants a process 65,530.
-LOADED_KERNELS = 256
-
-
 @dataclass(frozen=True)
 class Late:
     """Argument by value from a slot, which may differ at each replay."""

@@ -10,6 +10,7 @@ import struct
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +78,17 @@ def test_a_launch_has_its_packed_values(gpu: device.CudaDevice, cuda: RecordingD
         assert packed == struct.pack("=Qi4xd", buffer.address, 7, 0.5)
     asked = [arguments for name, arguments in cuda.calls if name == "cuFuncSetAttribute"]
     assert [value for *_, value in asked] == [100_000]
+
+
+def test_a_module_that_is_let_go_of_during_the_wait_for_launches_stays(
+        gpu: device.CudaDevice, cuda: RecordingDriver, monkeypatch: pytest.MonkeyPatch):
+    held = [gpu.compile(replace(SOURCE, file=file), "scale") for file in ("one.cu", "two.cu")]
+    gpu._kernels.clear()
+    held.pop()
+    waited = native_driver.Context.synchronize
+    monkeypatch.setattr(native_driver.Context, "synchronize", lambda: (waited(), held.clear()))
+    gpu.compile(SOURCE, "scale")
+    assert [name for name, *_ in cuda.calls].count("cuModuleUnload") == 1
 
 
 def test_launches_are_kept_for_some_extents(gpu: device.CudaDevice, cuda: RecordingDriver):

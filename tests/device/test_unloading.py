@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from gpu_worker.device.base import Source
+from gpu_worker.device import loaded_kernels
+from gpu_worker.device.base import CompiledKernel, Source
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.host import device as host
 from gpu_worker.device.host.device import HostDevice
+from gpu_worker.device.loaded_kernels import LoadedKernels
 
 _MOST = 3
 
 
 @pytest.fixture
 def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HostDevice]:
-    monkeypatch.setattr(host, "LOADED_KERNELS", _MOST)
+    monkeypatch.setattr(loaded_kernels, "LOADED_KERNELS", _MOST)
     opened = HostDevice(cache=KernelCache(tmp_path / "kernels"))
     yield opened
     opened.close()
@@ -64,4 +68,20 @@ def test_a_kernel_that_does_not_compile_leaves_nothing(device: HostDevice) -> No
     for _ in range(3):
         with pytest.raises(Exception, match="not declared"):
             device.compile(Source("__global__ void bad(float* x) { x[0] = unknown; }", file="bad.cu"), "bad")
-    assert not device._compiling
+    assert not device._kernels._making
+
+
+def test_different_kernels_are_made_at_once_and_one_only_once() -> None:
+    loaded, both, made = LoadedKernels[CompiledKernel](), threading.Barrier(2, timeout=20), list[str]()
+
+    def make(source: Source, name: str) -> CompiledKernel:
+        made.append(source.file)
+        both.wait()
+        return CompiledKernel(None, source, name)  # type: ignore[arg-type]
+
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(loaded.get, _source(number), "add", make) for number in (1, 2, 1, 2)]
+        kernels = [each.result() for each in asked]
+    assert sorted(made) == ["add1.cu", "add2.cu"]
+    assert kernels[0] is kernels[2]
+    assert kernels[1] is kernels[3]

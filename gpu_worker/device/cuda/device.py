@@ -18,7 +18,7 @@ import os
 import threading
 import uuid
 import weakref
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -28,7 +28,6 @@ from typing import Any
 import numpy as np
 
 from gpu_worker.device.base import (
-    LOADED_KERNELS,
     Buffer,
     CompiledKernel,
     Device,
@@ -62,6 +61,7 @@ from gpu_worker.device.launch_limits import (
     named,
     ordinals,
 )
+from gpu_worker.device.loaded_kernels import LoadedKernels
 from gpu_worker.protocol.device_kinds import AddressUnknown
 from gpu_worker.protocol.errors import (
     CompileError,
@@ -181,8 +181,8 @@ class CudaDevice(Device):
         self.ordinal = ordinal
         self._cache = cache
         self._used, self._fault, self._closed = 0, "", False
-        self._kernels: OrderedDict[tuple[Source, str], CudaKernel] = OrderedDict()
-        self._compiling = threading.Lock()
+        self._kernels: LoadedKernels[CudaKernel] = LoadedKernels()
+        self._loading = threading.Lock()
         self._idle: deque[Any] = deque()
         self._unused: deque[Any] = deque()
         self._peers: set[int] = set()
@@ -412,17 +412,7 @@ class CudaDevice(Device):
     # -- kernels ------------------------------------------------------------------------------------------------------
 
     def compiled(self, source: Source, name: str) -> CudaKernel:
-        with self._compiling:
-            kernel = self._kernels.get((source, name))
-            if kernel is None:
-                cubin = self._cubin(source, name)
-                with self._active:
-                    kernel = self._load(source, name, cubin)
-                self._kernels[source, name] = kernel
-            self._kernels.move_to_end((source, name))
-            if len(self._kernels) > LOADED_KERNELS:
-                self._kernels.popitem(last=False)
-        return kernel
+        return self._kernels.get(source, name, self._load)
 
     def _cubin(self, source: Source, name: str) -> Cubin:
         parts = cubin_key(source, name, self.arch)
@@ -435,18 +425,27 @@ class CudaDevice(Device):
         self._cache.put(cubin.to_bytes(), *parts)
         return cubin
 
-    def _load(self, source: Source, name: str, cubin: Cubin) -> CudaKernel:
-        if self._unused:
-            # A module may only go when no launch of its kernels is under way.
-            cuda_driver.Context.synchronize()
-            self._unused.clear()
-        self.counts.loaded += 1
-        module = cuda_driver.module_from_buffer(cubin.code)
-        function = module.get_function(cubin.symbol)
-        self._fill(module, source, dict(cubin.constants))
-        kernel = CudaKernel(self, source, name, function, Parameters(name, parameter_layout(cubin)))
+    def _load(self, source: Source, name: str) -> CudaKernel:
+        cubin = self._cubin(source, name)
+        with self._active, self._loading:
+            self._unload()
+            self.counts.loaded += 1
+            module = cuda_driver.module_from_buffer(cubin.code)
+            function = module.get_function(cubin.symbol)
+            self._fill(module, source, dict(cubin.constants))
+            kernel = CudaKernel(self, source, name, function, Parameters(name, parameter_layout(cubin)))
         weakref.finalize(kernel, self._unused.append, (function, module)).atexit = False
         return kernel
+
+    def _unload(self) -> None:
+        """Unload the modules of kernels that nobody holds: only when no launch of them is under way, so that those
+        which are let go of in this moment wait for the next time.
+        """
+        count = len(self._unused)
+        if count:
+            cuda_driver.Context.synchronize()
+        for _ in range(count):
+            self._unused.popleft()
 
     def _fill(self, module: Any, source: Source, symbols: dict[str, str]) -> None:
         for name, symbol, data in variables(source, symbols, self._report):

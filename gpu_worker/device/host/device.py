@@ -15,7 +15,6 @@ import os
 import tempfile
 import threading
 import weakref
-from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -25,7 +24,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gpu_worker.device.base import (
-    LOADED_KERNELS,
     Buffer,
     CompiledKernel,
     Device,
@@ -48,6 +46,7 @@ from gpu_worker.device.launch_limits import (
     check_launch,
     numbered,
 )
+from gpu_worker.device.loaded_kernels import LoadedKernels
 from gpu_worker.protocol.errors import CompileError, DeviceUnavailable, KernelFault, LaunchError, OutOfMemory
 from gpu_worker.protocol.system import system_call
 from gpu_worker.system import caller, crash_record
@@ -170,8 +169,7 @@ class HostDevice(Device):
         self._compiler = Compiler.find(bounds=bounds)
         self._runtime = _runtime(self._compiler, cache)
         self._memory = HostMemory(name, memory, _GAP if bounds else 0)
-        self._kernels: OrderedDict[tuple[Source, str], HostKernel] = OrderedDict()
-        self._compiling: dict[tuple[Source, str], threading.Lock] = {}
+        self._kernels: LoadedKernels[HostKernel] = LoadedKernels()
         self._fault = ""
         self._closed = False
 
@@ -229,23 +227,7 @@ class HostDevice(Device):
 
     def compiled(self, source: Source, name: str) -> HostKernel:
         self._check_usable()
-        key = source, name
-        with self.lock:
-            compiling = self._compiling.setdefault(key, threading.Lock())
-        with compiling:
-            with self.lock:
-                kernel = self._kernels.get(key)
-            try:
-                kernel = kernel or self._load(source, name)
-            finally:
-                with self.lock:
-                    self._compiling.pop(key, None)
-            with self.lock:
-                self._kernels[key] = kernel
-                self._kernels.move_to_end(key)
-                gone = [self._kernels.popitem(last=False)] if len(self._kernels) > LOADED_KERNELS else []
-        del gone        # without the lock: its library may be unloaded now
-        return kernel
+        return self._kernels.get(source, name, self._load)
 
     def _load(self, source: Source, name: str) -> HostKernel:
         self.counts.loaded += 1
