@@ -238,19 +238,19 @@ def campaign(seed: str, cases: int, jobs: int, device: str, seconds: float = 1e9
     """
     os.environ["OMP_NUM_THREADS"] = "1"
     deadline = time.monotonic() + seconds
-    verdicts: dict[Key, Verdict] = {}
+    size = UNIT[device]
+    count = -(-cases // size)
+    # Before there are processes, each of which would find the verdicts that it needs by itself.
+    verdicts = judge_all(jobs) if count > _FREE else {}
     at = _State.found(state)
     coming: dict[int, set[Pair]] = {}
 
     def tasks() -> Iterator[Task]:
-        size = UNIT[device]
-        for number in range(-(-cases // size)):
+        for number in range(count):
             if time.monotonic() > deadline:
                 return
             if number in at.units:
                 continue
-            if number >= _FREE and not verdicts:
-                verdicts.update(judge_all(jobs))
             unit = _steered(seed, number, at.tally, verdicts, set().union(*coming.values()))
             coming[number] = {(name, unit.dtype) for name in unit.names}
             yield Task(unit, device, 0, min(size, cases - number * size))
