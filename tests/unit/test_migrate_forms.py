@@ -371,6 +371,16 @@ def test_records_have_a_form_with_which_functions_translate(function: Any, recor
     assert [asked[0][0](each) for each in held] == [function(each) for each in records]
 
 
+def test_what_is_in_the_way_of_a_function_of_pairs_is_its_own_reason():
+    def grown(pair: Any) -> Any:
+        grad = []
+        grad += [pair[0] * pair[1]]
+        return grad
+
+    said, _, _ = verdict_by_form([(grown, "")], [(1.0, 2.0), (2.0, 3.0)])
+    assert not said.is_read and said.reason.startswith("grad += changes the list") and said.line
+
+
 def _tuples(text: str, **known: Any) -> PortedProgram:
     """The port of a program whose cached records are tuples, with what a recording knows of its maps."""
     program, arrays = SourceProgram("job.py", text), {}

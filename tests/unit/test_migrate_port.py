@@ -17,6 +17,7 @@ from vispark.migrate.cli import main
 from vispark.migrate.edits import Edit, SourceBytes
 from vispark.migrate.errors import NO, UNKNOWN, SourceError
 from vispark.migrate.port import PortedProgram, port
+from vispark.migrate.recorder import Recorder, _Live
 from vispark.migrate.sites import SourceProgram
 
 EXAMPLES = Path(pyspark.__file__).parent / "examples/src/main/python"
@@ -198,6 +199,37 @@ def test_keys_are_promised_by_a_name_of_the_function(tail: str, wanted: str):
     found = port(SourceProgram("job.py", text), _captured(text, [np.zeros(2)], (
         "reduceByKey", {"keys": [0, 2], "num_keys": ["K", "len(centers)"], "reason": "add"})))
     assert wanted in found.text
+
+
+def test_keys_are_promised_by_a_name_of_a_map_further_up():
+    text = KEYED.format("").replace(".reduceByKey", ".map(lambda pair: (pair[0], pair[1] * 2)).reduceByKey")
+    found = port(SourceProgram("job.py", text), _captured(text, [np.zeros(2)], (
+        "reduceByKey", {"keys": [0, 2], "num_keys": ["K", "len(centers)"], "reason": "add"})))
+    assert "numKeys=len(centers)" in found.text
+
+
+@pytest.mark.parametrize(("results", "keys"), [
+    ([[(1, 2.0), (0, 1.0)], [(2, 1.0)]], [0, 2]), ([[("a", 2.0)]], []), ([[2.0, 3.0]], None), ([{3: 1.0}], [3, 3]),
+    ([[]], [])])
+def test_keys_are_seen_in_what_an_action_gives_of_them(tmp_path: Path, results: list, keys: list | None):
+    (tmp_path / "job.py").write_text("")
+    recorder = Recorder(tmp_path / "job.py", [])
+    fold, action = (CapturedCall(number, "job.py", 1, 1, number, name, times=1)
+                    for number, name in enumerate(("reduceByKey", "collect")))
+    action.on = fold.number
+    recorder.capture.calls += [fold, action]
+    recorder._live[0] = _Live()
+    for result in results:
+        recorder._note_keys(action, result)
+    assert fold.keys == keys
+
+
+def test_the_reasons_by_which_a_loop_stays_come_before_what_stays_behind_them():
+    text = ("data = sc.parallelize(a).cache()\nfor i in b:\n    data.map(lambda x: x).flatMap(f).count()\n"
+            "    data.map(lambda x: open(x)).sum()\n")
+    refused, = port(SourceProgram("job.py", text)).refused
+    assert refused.startswith("line 2: not ported: line 3, .flatMap(f): flatMap is a Spark job")
+    assert refused.endswith("; nor are, by reasons of their own, those of line 4")
 
 
 def test_keys_that_no_name_bounds_are_not_promised():

@@ -95,6 +95,53 @@ def test_a_reason_is_the_translators():
     assert not answer.qualifies
 
 
+def test_what_only_a_run_has_stands_for_any_value():
+    answer = _of("""
+        import numpy as np
+        Row = np.ndarray
+        weights = np.zeros(int(open("d").read()))
+        def scaled(x: Row) -> Row: return x * weights
+        data = sc.textFile(path).map(float).cache()
+        for i in b:
+            weights = weights + data.map(scaled).sum()
+        """)
+    assert _verdicts(answer)[(8, ".map")] == "vmap" and not answer.notes
+
+
+def test_what_a_name_stands_for_is_not_computed(tmp_path: Path):
+    path = tmp_path / "job.py"
+    path.write_text("import sys\nfirst = sys.argv[9]\nsame = spark.sparkContext\nd = sc.parallelize(a).cache()\n"
+                    "for i in b:\n    d.map(lambda x: x).sum()\n")
+    assert "could not be executed" not in CliRunner().invoke(main, ["qualify", str(path)]).output
+
+
+def test_a_function_that_only_a_run_has_is_not_known(tmp_path: Path):
+    path = tmp_path / "job.py"
+    path.write_text("d = sc.parallelize(a).cache()\nfor i in b:\n    d.map(made(i)).sum()\n")
+    for command in ("qualify", "port"):
+        ended = CliRunner().invoke(main, [command, "--no-history", str(path)])
+        assert ended.exit_code == UNKNOWN and "a recorded run says what its function is" in ended.output
+
+
+def test_a_reason_in_another_file_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "helped_by.py").write_text("def f(x):\n    return open(x)\n")
+    path = tmp_path / "job.py"
+    path.write_text("from helped_by import f\nd = sc.parallelize(a).cache()\nfor i in b:\n    d.map(f).sum()\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert "(helped_by.py:2)" in CliRunner().invoke(main, ["qualify", "--no-history", str(path)]).output
+
+
+def test_other_folds_by_key_are_said_to_be_written_by_reduce_by_key():
+    answer = _of("""
+        data = sc.textFile(path).map(float).cache()
+        for i in b:
+            pairs = data.map(lambda x: (int(x) % 3, x))
+            sums = pairs.aggregateByKey(0.0, lambda s, x: s + x, lambda a, b: a + b).collect()
+        """)
+    advice = {each.call.partition("(")[0]: each for each in answer.loops[0].advice}
+    assert advice[".aggregateByKey"].verdict == "by hand" and "reduceByKey" in advice[".aggregateByKey"].detail
+
+
 def test_unusual_layout_is_found_at_its_place():
     program = SourceProgram("job.py", "d = sc.parallelize(é)\\\n    .map(\n  f\n )  .cache(); n = 0\n"
                                       "while n: a = d . map (f) . sum ( ) ; n = 1\n")
@@ -191,6 +238,8 @@ def test_dataframes_alone_do_not_qualify(tmp_path: Path):
     script.write_text("df = spark.read.parquet('x')\nfor i in range(3):\n    df = df.filter('a > 1').cache()\n")
     ended = CliRunner().invoke(main, ["qualify", str(script)])
     assert ended.exit_code == NO and "vispark.from_dataframe" in ended.output
+    script.write_text("print(1)\n")
+    assert "from_dataframe" not in CliRunner().invoke(main, ["qualify", str(script)]).output
 
 
 def test_source_errors_name_the_line():

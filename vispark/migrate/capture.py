@@ -86,6 +86,7 @@ class CapturedCall:
     is_read: bool | None = None
     reason: str = ""
     reason_line: int = 0
+    reason_file: str = ""
     records: str = ""
     results: list[Any] = field(default_factory=list)
     sample: Any = None

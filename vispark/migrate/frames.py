@@ -36,8 +36,9 @@ def answers(program: SourceProgram) -> Iterator[str]:
     yield ("no operation of an RDD: DataFrames and SQL stay with Spark, whose engine is the JVM; "
            f"{what}") if _has_frames(program) else "no operation of an RDD was found, nor of a DataFrame"
     yield from (f"  line {line}: {text}" for line, text in lines)
-    yield ("numbers that loops go over: vispark.from_dataframe(frame, columns) makes an RDD, "
-           'cache("GPU") keeps it')
+    if _has_frames(program):
+        yield ("numbers that loops go over: vispark.from_dataframe(frame, columns) makes an RDD, "
+               'cache("GPU") keeps it')
 
 
 def _has_frames(program: SourceProgram) -> bool:

@@ -13,12 +13,12 @@ from vispark.migrate.advice import LoopAdvice, Qualification
 from vispark.migrate.capture import CapturedCall, RunCapture, digest_of
 from vispark.migrate.errors import SourceError
 from vispark.migrate.frames import answers
-from vispark.migrate.functions import Verdict
+from vispark.migrate.functions import FOLDS_BY_KEY, Verdict
 from vispark.migrate.joined import with_modules
 from vispark.migrate.loop_prediction import PredictionTarget, predicted_loop
 from vispark.migrate.modules_beside import called_in_loops
 from vispark.migrate.row_functions import FunctionOfRow, rows_of
-from vispark.migrate.rules import NOT_CACHED, LoopRules
+from vispark.migrate.rules import MAPS, NOT_CACHED, LoopRules
 from vispark.migrate.sites import RddCall, SourceProgram
 from vispark.migrate.typed import AS_DICTS, AS_TUPLES
 
@@ -97,7 +97,7 @@ def asking_recorded(recorded: dict[RddCall, CapturedCall]) -> Callable[[RddCall]
             return Verdict(False, NOT_CACHED)
         reason = AS_DICTS if captured.pairs else AS_TUPLES if captured.named else captured.reason
         return Verdict(captured.is_read, reason if captured.is_read else captured.reason, captured.reason_line,
-                       captured.stays, captured.of)
+                       captured.stays, captured.of, captured.reason_file)
     return ask
 
 
@@ -122,12 +122,14 @@ def asking_reading(recorded: dict[RddCall, CapturedCall]) -> Callable[[RddCall],
 
 
 def promised_keys(program: SourceProgram, call: RddCall, captured: CapturedCall) -> str:
-    """Return the name that a port promises a fold by key as ``numKeys=``: one above all keys that the function before
-    it uses. Empty where there is none.
+    """Return the name that a port promises a fold by key as ``numKeys=``: one above all keys that the functions before
+    it use. Empty where there is none.
     """
-    before = program.before(call)
-    used = {each.id for node in (before.node.args if before else []) for each in ast.walk(node)
-            if isinstance(each, ast.Name)}
+    maps, before = list[ast.expr](), program.before(call)
+    while before is not None and before.method in MAPS:
+        maps += before.node.args
+        before = program.before(before)
+    used = {each.id for node in maps for each in ast.walk(node) if isinstance(each, ast.Name)}
     used |= {name for each in used if each in program.functions for name in _free_names(program.functions[each])}
     return next((name for name in captured.num_keys if name.removeprefix("len(").removesuffix(")") in used), "")
 
@@ -149,6 +151,8 @@ def _details(program: SourceProgram, recorded: dict[RddCall, CapturedCall]) -> I
             yield call, f"{f'numKeys={name}; ' if name else ''}keys {captured.keys[0]} .. {captured.keys[1]} seen"
         elif captured.keys == []:
             yield call, "its keys are no integers from 0 on: numKeys= cannot be given"
+        elif captured.method in FOLDS_BY_KEY:
+            yield call, "its keys were not seen: numKeys=... where they are integers from 0 on"
 
 
 def _timed(advice: LoopAdvice, calls: list[CapturedCall]) -> LoopAdvice:
@@ -172,4 +176,5 @@ def _notes(capture: RunCapture) -> Iterator[str]:
         yield "no operation of an RDD ran"
         for file, text in capture.sources.items():
             with suppress(SourceError):
-                yield from answers(SourceProgram(file, text))
+                program = SourceProgram(file, text)
+                yield from () if program.calls else answers(program)

@@ -14,7 +14,9 @@ import linecache
 import os
 import sys
 import types
+import typing
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +56,8 @@ class Verdict:
         Why not, in the translator's words and in one line; or the fold's name.
     line : int
         The line of the reason, 0 if there is none.
+    file : str
+        The file of that line.
     stays : str
         Why a port has a filter as a Spark job although its function is read.
     of : str
@@ -65,6 +69,7 @@ class Verdict:
     line: int = 0
     stays: str = ""
     of: str = ""
+    file: str = ""
 
 
 class FunctionMaker:
@@ -89,6 +94,8 @@ class FunctionMaker:
         self.failed: list[str] = []
         self.names: dict[str, Any] = {"__name__": "__vispark_qualify__", "__file__": program.file,
                                       "__builtins__": builtins}
+        #: Names of the module that only a run has, which its functions may use.
+        self.computed: set[str] = set()
         lines = program.source.splitlines(keepends=True)
         linecache.cache[program.file] = (len(program.source), None, lines, program.file)
         if imports:
@@ -102,13 +109,28 @@ class FunctionMaker:
                 self._execute_one(statement)
         finally:
             sys.path.remove(folder)
+        self.computed = names_at_top(self.program.tree) - self.names.keys()
 
     def _execute_one(self, statement: ast.stmt) -> None:
         code = compile(ast.Module([statement], []), self.program.file, "exec", dont_inherit=True)
+        if isinstance(statement, ast.Assign) and not _is_literal(statement.value):
+            self._alias(statement, code)
+            return
         try:
             exec(code, self.names)
         except OF_THE_USER as error:
             self.failed.append(f"line {statement.lineno} could not be executed: {type(error).__name__}: {error}")
+
+    def _alias(self, statement: ast.Assign, code: types.CodeType) -> None:
+        """Give a type, a function or a module its other name; what is none of these is left to a run."""
+        names = dict(self.names)
+        with suppress(*OF_THE_USER):
+            exec(code, names)
+            for target in statement.targets:
+                value = names[ast.unparse(target)]
+                if isinstance(value, type | types.ModuleType | np.ufunc) or callable(value) \
+                        or typing.get_origin(value) is not None:
+                    self.names[ast.unparse(target)] = value
 
     def function(self, node: ast.expr, stand_in: Any) -> Callable[..., Any]:
         """Return the function that an expression is, with one value for all names that only a run has.
@@ -143,11 +165,15 @@ class FunctionMaker:
         """Return the translator's verdict on the function of an operation; None where it cannot be made."""
         worst: Verdict | None = None
         for stand_in in _STAND_INS:
+            self.names.update(dict.fromkeys(self.computed, stand_in))
             try:
                 function = self.function(node, stand_in)
+                verdict = fold_verdict(function) if method in FOLDS else map_verdict(function)
             except NoFunction:
                 continue
-            verdict = fold_verdict(function) if method in FOLDS else map_verdict(function)
+            finally:
+                for name in self.computed:
+                    self.names.pop(name, None)
             if verdict.is_read:
                 return verdict
             worst = worst or verdict
@@ -194,7 +220,7 @@ def map_verdict(function: Callable[..., Any], arguments: tuple[Any, ...] = ()) -
     try:
         trace(function, arguments)
     except TranslationError as error:
-        return Verdict(False, first_line(error.message), error.line)
+        return Verdict(False, first_line(error.message), error.line, file=error.file)
     return Verdict(True)
 
 
@@ -243,9 +269,36 @@ def _definitions(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
             yield statement
         elif isinstance(statement, ast.If | ast.Try):
             yield from _definitions(statement.body)
-        elif isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None \
-                and _is_literal(statement.value):
+        elif isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None and (
+                _is_literal(statement.value) or (isinstance(statement, ast.Assign) and _is_alias(statement))):
             yield statement
+
+
+def _is_alias(statement: ast.Assign) -> bool:
+    """Return whether a statement may give another name to something, as ``np.ndarray`` or ``tuple[Point, int]``."""
+    node = statement.value
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return isinstance(node, ast.Name) and all(isinstance(target, ast.Name) for target in statement.targets)
+
+
+def names_at_top(tree: ast.Module) -> set[str]:
+    """Return the names that a module assigns outside of functions and classes.
+
+    Examples
+    --------
+    >>> sorted(names_at_top(ast.parse("a = b = f()\\nif a:\\n    for c, d in a:\\n        e += 1\\ndef g(): h = 1")))
+    ['a', 'b', 'c', 'd', 'e']
+    """
+    names, todo = set[str](), list[ast.AST](tree.body)
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda | ast.ListComp
+                            | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+            todo += ast.iter_child_nodes(node)
+    return names
 
 
 def _is_literal(node: ast.expr) -> bool:

@@ -23,7 +23,7 @@ from vispark.migrate.from_capture import (
 from vispark.migrate.from_source import asking
 from vispark.migrate.functions import FunctionMaker
 from vispark.migrate.pairs import LISTS, PAIR, ConvertedRecords, function_edits, list_edits, map_edits, other_uses
-from vispark.migrate.rules import A_RECORDING_SAYS, DRAWS, MAPS, LoopRules
+from vispark.migrate.rules import A_RECORDING_SAYS, BEHIND, DRAWS, LEAVES_DEVICE, MAPS, LoopRules
 from vispark.migrate.sites import RddCall, SourceProgram
 from vispark.migrate.text_sources import TextReader, readers_of
 from vispark.migrate.typed import PAIRS, described, kind_of, schema_of
@@ -169,14 +169,7 @@ class _Porter:
         kept = self._nearest([call for call, advice in verdicts.items() if advice.verdict == "cache"], verdicts)
         calls = calls + [call for call in verdicts if call not in calls and call not in kept
                          and any(self._base(each, calls) in self.program.upstream(call) for each in kept)]
-        for call in calls:
-            if verdicts[call].verdict not in _PORTABLE:
-                detail = verdicts[call].detail
-                if kept and detail.startswith("runs once") and kept[0] in self.program.upstream(call):
-                    more = detail.removeprefix("runs once")
-                    detail = ("it stays in Spark, and makes what the loop goes over of what is cached at "
-                              f"{self.program.where(kept[0].line)}: cache what it makes{more}")
-                raise _NotPorted(f"{self.program.where(call.line)}, {verdicts[call].call}: {detail}")
+        self._check_verdicts(calls, verdicts, kept)
         if not any(verdicts[call].verdict in ON_DEVICE for call in calls):
             raise _NotPorted("nothing of it runs on the device")
         if not kept:
@@ -193,6 +186,21 @@ class _Porter:
         for call in calls:
             edits += self._call(call, verdicts[call], kept[0], bases)
         return edits
+
+    def _check_verdicts(self, calls: list[RddCall], verdicts: Mapping[RddCall, Advice], kept: list[RddCall]) -> None:
+        """Stop where operations have no port: those by which others stay come first, and all of them are named."""
+        bad = [call for call in calls if verdicts[call].verdict not in _PORTABLE]
+        bad = [call for call in bad if not verdicts[call].detail.startswith((LEAVES_DEVICE, BEHIND))] or bad
+        if not bad:
+            return
+        call, detail = bad[0], verdicts[bad[0]].detail
+        if kept and detail.startswith("runs once") and kept[0] in self.program.upstream(call):
+            more = detail.removeprefix("runs once")
+            detail = ("it stays in Spark, and makes what the loop goes over of what is cached at "
+                      f"{self.program.where(kept[0].line)}: cache what it makes{more}")
+        others = dict.fromkeys(self.program.where(each.line) for each in bad[1:])
+        also = f"; nor are, by reasons of their own, those of {', '.join(others)}" * bool(others)
+        raise _NotPorted(f"{self.program.where(call.line)}, {verdicts[call].call}: {detail}{also}")
 
     def _nearest(self, kept: list[RddCall], verdicts: Mapping[RddCall, Advice]) -> list[RddCall]:
         """Return the caches without those of which an operation that stays makes what another one keeps."""

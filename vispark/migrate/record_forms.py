@@ -86,7 +86,9 @@ def verdict_by_form(chain: Sequence[tuple[Function, str]], records: Sequence[Any
         refused = refused or (verdict, form, typed)
     assert refused is not None
     verdict, form, typed = refused
-    return Verdict(False, _why_not_held(typed[1]) or PAIRS) if form.pairs else verdict, form, typed
+    if form.pairs and (why := _why_not_held(typed[1]) or ("" if verdict.line else PAIRS)):
+        return Verdict(False, why), form, typed
+    return verdict, form, typed
 
 
 def _why_not_held(records: Sequence[Any]) -> str:

@@ -228,8 +228,9 @@ class Recorder:
         keyed = self._keyed_before(call)
         if keyed is None or not isinstance(result, list | dict):
             return
-        keys = list(result) if isinstance(result, dict) else [each[0] for each in result
-                                                             if isinstance(each, tuple) and each]
+        if isinstance(result, list) and not all(isinstance(each, tuple) and each for each in result):
+            return      # what comes behind the fold left the keys out
+        keys = list(result) if isinstance(result, dict) else [each[0] for each in result]
         names = self._live[keyed.number].local_names
         if not keys or not all(isinstance(key, int) or hasattr(key, "__index__") for key in keys) or min(keys) < 0:
             keyed.keys, names = [], {}
@@ -334,7 +335,8 @@ class Recorder:
                 verdict = replace(verdict, is_read=False, reason=LEAVES)
             call.traffic = traffic_of(*typed) if verdict.is_read else []
             call.operations = operations_of(chain, samples[number][:COUNTED])
-        call.is_read, call.reason, call.reason_line = verdict.is_read, verdict.reason, verdict.line
+        call.is_read, call.reason = verdict.is_read, verdict.reason
+        call.reason_line, call.reason_file = verdict.line, verdict.file
 
 
 def _position(frame: types.FrameType) -> tuple[int, int, int]:

@@ -37,6 +37,14 @@ _JOINS = frozenset(["join", "leftOuterJoin", "rightOuterJoin", "fullOuterJoin", 
 
 #: Begins what a source alone leaves open.
 A_RECORDING_SAYS = "a recorded run says"
+#: Reason for which a source alone says nothing of an operation.
+UNKNOWN_FUNCTION = f"{A_RECORDING_SAYS} what its function is"
+#: Folds by key that workers have none of, with what to write.
+_OTHER_FOLDS = dict.fromkeys(
+    ["aggregateByKey", "combineByKey"], "the workers fold by reduceByKey: map the records to what is folded, as "
+    "(key, (value, 1)), and join two of these")
+#: Beginnings of the reasons for which an operation stays because of another one.
+LEAVES_DEVICE, BEHIND = "could run on the device, but its records leave it at", "behind what stays in Spark"
 #: Reason for which nothing is known of a recorded function.
 NOT_CACHED = "what it goes over is not cached, so its records were not looked at: cache it first"
 
@@ -129,8 +137,7 @@ class LoopRules:
         """Change verdicts of chains that leave the device in the loop: what workers compute would be copied back."""
         for call in self.calls:
             if self._advice[call].verdict in ("stays", "by hand") and self._state(call).name == "spark":
-                why = (f"could run on the device, but its records leave it at {self.program.where(call.line)}, "
-                       f".{call.method}")
+                why = f"{LEAVES_DEVICE} {self.program.where(call.line)}, .{call.method}"
                 for above in self.program.upstream(call):
                     if above in self._advice and self._advice[above].verdict in ON_DEVICE:
                         self._advice[above] = replace(self._advice[above], verdict="stays", detail=why)
@@ -154,7 +161,7 @@ class LoopRules:
         if on.name == "few":
             return self._of_few(call, on)
         if on.name == "spark":
-            return self._put(call, "stays", f"behind what stays in Spark: {on.reason}", on)
+            return self._put(call, "stays", f"{BEHIND}: {on.reason}", on)
         if method in MAPS:
             return self._of_map(call)
         if counting(self.program, call) is not None and Verdict(False, NOT_CACHED) != self.ask(call):
@@ -171,7 +178,9 @@ class LoopRules:
             return self._put(call, "as it is", _TAKING[method], _State("local"))
         if method in _BY_KEY:
             return self._of_keys(call)
-        return self._put(call, "stays", f"{method} is a Spark job that brings the records into Python",
+        how = _OTHER_FOLDS.get(method, "")
+        return self._put(call, "by hand" if how else "stays", f"{method} is a Spark job that brings the records into "
+                         "Python" + f"; {how}" * bool(how),
                          _State("spark", f".{method} at {self.program.where(call.line)}"))
 
     def _outside(self, before: RddCall | None) -> _State:
@@ -193,7 +202,7 @@ class LoopRules:
     def _of_map(self, call: RddCall) -> _State:
         verdict = self.ask(call)
         if verdict is None:
-            return self._put(call, "stays", "its function is not known without a run",
+            return self._put(call, "stays", UNKNOWN_FUNCTION,
                              _State("spark", f"the function of {self.program.where(call.line)}"))
         if changed := late_change(self.program, call):
             name, line, runs = changed
@@ -204,8 +213,7 @@ class LoopRules:
         if self._is_of_blocks(call) or (not verdict.is_read and self._has_rows(call)):
             return self._put(call, "rows of blocks", self._rows_of(call), _State("device"))
         if not verdict.is_read:
-            where = f" (line {verdict.line})" if verdict.line else ""
-            return self._put(call, "by hand", f"{verdict.reason}{where}",
+            return self._put(call, "by hand", f"{verdict.reason}{self._place_of(verdict, call)}",
                              _State("spark", f"the function of {self.program.where(call.line)}"))
         of = "value" if call.method == "mapValues" else verdict.of
         what = f'.vmap(f, of="{of}")' if of else ".vmap"
@@ -215,9 +223,16 @@ class LoopRules:
         return self._put(call, "vmap", what if self.certain else f"{what}; the translator reads it, types are not "
                          "known", _State("device"))
 
+    def _place_of(self, verdict: Verdict, call: RddCall) -> str:
+        """Return the place of a reason in words; empty where it has none."""
+        here, there = (PurePath(file).name for file in (self.program.located(call.line)[0], verdict.file))
+        if not verdict.line:
+            return ""
+        return f" (line {verdict.line})" if there in ("", here) else f" ({there}:{verdict.line})"
+
     def _of_filter(self, call: RddCall) -> _State:
         verdict = self.ask(call)
-        why = "its function is not known without a run" if verdict is None else \
+        why = UNKNOWN_FUNCTION if verdict is None else \
             verdict.stays if verdict.is_read else verdict.reason
         if why:
             return self._put(call, "stays", f"a Spark job that brings the records into Python: {why}",
@@ -241,7 +256,7 @@ class LoopRules:
             keys = self.details.get(call, "" if self.certain else "numKeys=... where keys are integers from 0 on")
             detail = verdict.reason + (f"; {keys}" if is_keyed and keys else "")
             return self._put(call, "fold", detail, _State("few" if is_keyed else "local"))
-        reason = verdict.reason if verdict is not None else "its function is not known without a run"
+        reason = verdict.reason if verdict is not None else UNKNOWN_FUNCTION
         return self._put(call, "stays", reason, _State("spark", f"the fold of {self.program.where(call.line)}"))
 
     def _of_keys(self, call: RddCall) -> _State:

@@ -168,7 +168,7 @@ def typed_verdict(functions: Sequence[tuple[Function, str]], records: Sequence[A
     try:
         _lowered(functions, records)
     except TranslationError as error:
-        return Verdict(False, first_line(error.message), error.line)
+        return Verdict(False, first_line(error.message), error.line, file=error.file)
     except (VisparkError, PlanError) as error:
         return Verdict(False, first_line(error.message))
     return Verdict(True)
