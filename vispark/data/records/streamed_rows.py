@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, tee
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,34 @@ class StreamedRows(Rows):
     def columns(self) -> list[Any]:
         count = self._count() if callable(self._count) else self._count
         return [_StreamedColumn(name, count, source) for name, source in self._sources.items()] if count else []
+
+
+class SharedSource:
+    """Source of several fields, whose arrays are made together; what one of the fields has not taken yet is held.
+
+    Parameters
+    ----------
+    read : callable
+        Makes dicts of the fields' arrays.
+    names : sequence of str
+        The fields.
+
+    Examples
+    --------
+    >>> shared = SharedSource(lambda: ({"x": np.full(2, number), "y": np.zeros(2)} for number in range(3)), ["x", "y"])
+    >>> [len(list(shared.arrays(name))) for name in ("x", "y", "x")]
+    [3, 3, 3]
+    """
+
+    def __init__(self, read: Callable[[], Iterator[Mapping[str, np.ndarray]]], names: Sequence[str]):
+        self._read, self._names = read, names
+        self._begun: dict[str, Iterator[Mapping[str, np.ndarray]]] = {}
+
+    def arrays(self, name: str) -> Iterator[np.ndarray]:
+        """Return the arrays of a field; they are made anew where it had them already."""
+        if name not in self._begun:
+            self._begun = dict(zip(self._names, tee(self._read(), len(self._names)), strict=True))
+        return map(itemgetter(name), self._begun.pop(name))
 
 
 class _StreamedColumn:

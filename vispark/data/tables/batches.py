@@ -102,12 +102,12 @@ class BatchReader:
             self._check_range(spec, values, dtype)
             with np.errstate(over="ignore"):
                 np.copyto(out, values, casting="unsafe")
-        if numbers.missing is not None and self.selection.nulls is not None:
-            if not holds(self.selection.nulls, dtype):
+        if numbers.missing is not None and spec.nulls is not None:
+            if not holds(spec.nulls, dtype):
                 raise RecordError(f"column {spec.name!r} has a null in row {self._first(numbers.missing)} of "
-                                  f"{self.place}, and nulls={self.selection.nulls} does not fit {dtype}; give a number "
-                                  f"that does, or a dtype that holds {self.selection.nulls}, such as \"float64\"")
-            out[numbers.missing] = self.selection.nulls
+                                  f"{self.place}, and nulls={spec.nulls} does not fit {dtype}; give a number "
+                                  f"that does, or a dtype that holds {spec.nulls}, such as \"float64\"")
+            out[numbers.missing] = spec.nulls
         return out
 
     def _first(self, rows: np.ndarray) -> int:
@@ -134,7 +134,7 @@ class BatchReader:
         return self._vectors(spec, column) if spec.type.kind == "vector" else self._arrays(spec, column)
 
     def _refuse_null(self, spec: ColumnSpec, row: int, what: str = "null") -> None:
-        if self.selection.nulls is None:
+        if spec.nulls is None:
             raise RecordError(f"column {spec.name!r} is {what} in row {self.rows + row} of {self.place}; {self.remedy}")
 
     def _plain(self, spec: ColumnSpec, column: Any) -> _Numbers:

@@ -14,7 +14,7 @@ from pyspark import RDD, SparkContext
 
 from gpu_worker.protocol.errors import PlanError, RecordError
 from vispark._utils.boundary import brief
-from vispark._utils.contexts import check_running
+from vispark._utils.contexts import check_running, is_case_sensitive
 from vispark.data.records.rows import Rows
 from vispark.data.records.streamed_rows import StreamedRows
 from vispark.data.records.text.reader import line_ends, lines, opened_text
@@ -23,7 +23,7 @@ from vispark.data.storage.locality import near_blocks
 from vispark.data.tables import files
 from vispark.data.tables.arrow import pa, require
 from vispark.data.tables.batches import BatchReader
-from vispark.data.tables.selection import Columns, ColumnSpec, FieldSpec, Selection, select
+from vispark.data.tables.selection import Columns, Selection, select
 from vispark.data.tables.types import ColumnType, of_arrow
 
 #: Files whose headers the driver compares; of more, tasks do alone.
@@ -83,7 +83,7 @@ def read_csv(sc: SparkContext, path: str | os.PathLike[str], columns: Columns | 
     if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in "\r\n\"":
         raise PlanError(f"delimiter={delimiter!r}; it is one character, such as \",\" or a tab")
     check_running(sc)
-    condition = files.expression(filter)
+    files.expression(filter)
     text_splits = splits(os.fspath(path), sc.defaultMinPartitions if minPartitions is None else minPartitions)
     if not text_splits:
         return sc.emptyRDD()
@@ -91,7 +91,10 @@ def read_csv(sc: SparkContext, path: str | os.PathLike[str], columns: Columns | 
     names, schema = _first(paths[0], header, delimiter)
     as_numbers = schema if dtype is None or isinstance(dtype, Mapping) else \
         [(name, kind if kind.kind == "number" else of_arrow(pa.float64())) for name, kind in schema]
-    selection = _parsed_as(select(as_numbers, columns, dtype, nulls, paths[0]), dtype is not None)
+    has_case = is_case_sensitive(sc)
+    condition = files.expression(filter, () if has_case else names)
+    selection = _parsed_as(select(as_numbers, columns, dtype, nulls, paths[0], is_case_sensitive=has_case),
+                           dtype is not None)
     files.check_filter(schema, condition, paths[0])
     kinds = tuple((name, _kind(name, schema, selection)) for name in files.names_to_read(names, selection, condition))
     task = CsvTask(tuple(names), kinds, header, delimiter, selection, condition, blocks, paths[0])
@@ -140,7 +143,7 @@ def _parsed_as(selection: Selection, inferred: bool) -> Selection:
         return selection
     dtypes = {number: field.dtype for field in selection.fields for number in field.columns}
     return replace(selection, columns=tuple(
-        ColumnSpec(spec.name, spec.path, ColumnType("number", dtypes[number], dtypes[number]))
+        replace(spec, type=ColumnType("number", dtypes[number], dtypes[number]))
         for number, spec in enumerate(selection.columns)))
 
 
@@ -189,16 +192,17 @@ class CsvTask:
         arrays = self._arrays(held)
         if self.blocks:
             return files.one_record(list(arrays))
-        # Nothing says how much a compressed file holds: it is read anew for each field, while that is sent.
-        if len(self.selection.fields) > files.STREAMED or not any(split.compressed for split in held):
+        # Nothing says how much a compressed file holds: it is read anew for fields, while these are sent.
+        if not any(split.compressed for split in held):
             return Rows(arrays)
-        sources = {field.name: partial(self._alone(field)._arrays, held, reuses=True)
-                   for field in self.selection.fields}
-        return StreamedRows(arrays, partial(self._count, held), sources)
 
-    def _alone(self, field: FieldSpec) -> CsvTask:
-        """Return the task that reads a field alone."""
-        selection = self.selection.alone(field)
+        def read(selection: Selection, *, reuses: bool) -> Iterator[Any]:
+            return self._reading(selection)._arrays(held, reuses=reuses)
+
+        return StreamedRows(arrays, partial(self._count, held), files.streamed(self.selection, files.READINGS, read))
+
+    def _reading(self, selection: Selection) -> CsvTask:
+        """Return the task that reads some of the fields."""
         needed = files.names_to_read(self.names, selection, self.filter)
         return replace(self, selection=selection, kinds=tuple([each for each in self.kinds if each[0] in needed]))
 
@@ -210,7 +214,7 @@ class CsvTask:
                 return sum(table.num_rows for split in splits for table in counting._tables(split))
             except RecordError:     # which is about all columns
                 return sum(table.num_rows for split in splits for table in self._tables(split))
-        counting = self._alone(self.selection.fields[0])
+        counting = self._reading(self.selection.alone(self.selection.fields[0]))
         return sum(kept.num_rows for split in splits for table in counting._tables(split)
                    for batch in table.to_batches()
                    for kept in files.chosen("", batch, counting.selection, self.filter))

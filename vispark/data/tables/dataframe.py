@@ -38,13 +38,15 @@ def from_dataframe(df: DataFrame, columns: Columns | None = None, dtype: Any = N
     columns : str, sequence of str, or dict of str to these, optional
         Which columns, in which order. One gives NumPy scalars, or 1-D arrays where it is an array or a vector; several
         give dicts with a field for each. A dict names the fields; a list in it puts its columns side by side in 1-D
-        arrays. Left out, all columns.
+        arrays. Left out, all columns. Case counts as ``spark.sql.caseSensitive`` says, by default not, and a field is
+        called as it was asked for.
     dtype : dtype, or dict of field to dtype, optional
         One dtype puts several columns side by side: records are 1-D arrays of it. With a dict of ``columns`` it is that
         of all fields, and as a dict itself that of the fields it names. Left out, each column keeps its own, and
         columns side by side take the one that NumPy promotes them to.
-    nulls : "error" or number
-        What stands for a null, in an array and in place of a whole array too.
+    nulls : "error", number, or dict of column to these
+        What stands for a null, in an array and in place of a whole array too. As a dict, of the columns that it names;
+        nulls of others are errors.
     ragged : bool
         Whether columns of arrays give 1-D arrays of several lengths, and those of vectors ``SparseVector``, without
         zeros or padding. Such a column is a record or a field of its own, and a null in place of a whole array is an
@@ -80,7 +82,7 @@ def from_dataframe(df: DataFrame, columns: Columns | None = None, dtype: Any = N
     require("from_dataframe")
     _check(df)
     selection = select([(field.name, of_spark(field.dataType)) for field in df.schema.fields], columns, dtype, nulls,
-                       "the DataFrame")
+                       "the DataFrame", is_case_sensitive=df.sparkSession.conf.get("spark.sql.caseSensitive") == "true")
     if ragged:
         check_ragged(selection)
     chosen = _chosen(df, selection)

@@ -10,7 +10,7 @@ import functools
 import operator
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,9 +20,9 @@ import numpy as np
 from pyspark import RDD, SparkContext
 
 from gpu_worker.protocol.errors import PlanError, RecordError
-from vispark._utils.contexts import check_running
+from vispark._utils.contexts import check_running, is_case_sensitive
 from vispark.data.records.rows import Rows
-from vispark.data.records.streamed_rows import StreamedRows
+from vispark.data.records.streamed_rows import SharedSource, Source, StreamedRows
 from vispark.data.records.text.splits import fsspec_of
 from vispark.data.storage.locality import FileRange, near_blocks
 from vispark.data.tables.arrow import pa
@@ -37,8 +37,9 @@ FEW = 64
 #: Bytes below which a partition is not made smaller, unless more partitions are asked for; as Spark's cost of a file.
 SMALL = 4 << 20
 
-#: Fields up to which each is read by itself, while it is sent.
-STREAMED = 16
+#: How often a partition is read at most, a share of its fields at a time while these are sent; of remote files, which
+#: take long to be opened.
+READINGS, REMOTE_READINGS = 16, 4
 
 
 @dataclass(frozen=True)
@@ -129,16 +130,20 @@ class ReadTask:
         if not self._is_streamed(slices):
             return Rows(arrays)
         chosen = None if self.filter is None else _KeptRows(self, slices)
-        sources = {field.name: partial(replace(self, selection=self.selection.alone(field))._arrays, slices, chosen,
-                                       reuses=True) for field in self.selection.fields}
+
+        def read(selection: Selection, *, reuses: bool) -> Iterator[Any]:
+            return replace(self, selection=selection)._arrays(slices, chosen, reuses=reuses)
+
+        is_remote = any("://" in each.path for each in slices)
+        sources = streamed(self.selection, REMOTE_READINGS if is_remote else READINGS, read)
         return StreamedRows(arrays, chosen.count if chosen else sum(each.count_rows() for each in slices), sources)
 
     def _is_streamed(self, slices: Sequence[FileSlice]) -> bool:
-        """Return whether each field is read by itself, while it is sent: where the number of rows can be known before,
-        and files can be opened for each field.
+        """Return whether fields are read while they are sent: where the number of rows can be known before, and a
+        remote file is large.
         """
-        return not self.is_ragged and len(self.selection.fields) <= STREAMED \
-            and all("://" not in each.path and (self.filter is not None or each.part.rows >= 0) for each in slices)
+        return not self.is_ragged and all(self.filter is not None or each.part.rows >= 0 for each in slices) and (
+            all("://" not in each.path for each in slices) or sum(each.part.nbytes for each in slices) > SMALL)
 
     def _arrays(self, slices: Sequence[FileSlice], kept: _KeptRows | None = None, *,
                 reuses: bool = False) -> Iterator[Any]:
@@ -164,6 +169,31 @@ class ReadTask:
         for path, own in _by_file(slices):
             with _readable(self.format, path):
                 yield from self.format.batches(own, self.selection, self.filter)
+
+
+def streamed(selection: Selection, readings: int, read: Callable[..., Iterator[Any]]) -> dict[str, Source]:
+    """Return the sources of a selection's fields, of which shares are read together.
+
+    Parameters
+    ----------
+    selection : Selection
+        The fields.
+    readings : int
+        How many shares there are at most.
+    read : callable
+        Given a selection, and whether an array may lie where the one before did, makes its arrays.
+    """
+    fields, sources = selection.fields, dict[str, Source]()
+    count = min(readings, len(fields))
+    for number in range(count):
+        share = fields[len(fields) * number // count:len(fields) * (number + 1) // count]
+        if len(share) == 1:
+            sources[share[0].name] = partial(read, selection.alone(share[0]), reuses=True)
+        else:
+            names = [field.name for field in share]
+            shared = SharedSource(partial(read, selection.of(share), reuses=False), names)
+            sources |= {name: partial(shared.arrays, name) for name in names}
+    return sources
 
 
 class _KeptRows:
@@ -234,7 +264,9 @@ def read(sc: SparkContext, path: str | os.PathLike[str], format: FileFormat, *, 
     condition = expression(filter)
     paths = table_files(os.fspath(path), format.name)
     first = _footers(format, paths[:1], None, None)[0]
-    selection = select(first.schema, columns, dtype, nulls, paths[0])
+    has_case = is_case_sensitive(sc)
+    selection = select(first.schema, columns, dtype, nulls, paths[0], is_case_sensitive=has_case)
+    condition = expression(filter, () if has_case else [name for name, _ in first.schema])
     check_filter(first.schema, condition, paths[0])
     if ragged:
         check_ragged(selection)
@@ -249,8 +281,15 @@ def read(sc: SparkContext, path: str | os.PathLike[str], format: FileFormat, *, 
     return near_blocks(sc, shares, ranges).mapPartitions(ReadTask(format, selection, condition, blocks, ragged))
 
 
-def expression(filter: Any) -> Any:
+def expression(filter: Any, names: Sequence[str] = ()) -> Any:
     """Return the Arrow expression of a filter.
+
+    Parameters
+    ----------
+    filter : Expression, list of tuples, or None
+        As of :func:`vispark.read_parquet`.
+    names : sequence of str
+        Columns that conditions may name in another case.
 
     Raises
     ------
@@ -261,19 +300,27 @@ def expression(filter: Any) -> Any:
         return filter
     try:
         ways = [filter] if isinstance(filter[0][0], str) else filter
-        return functools.reduce(operator.or_, [functools.reduce(operator.and_, map(_condition, way)) for way in ways])
-    except (TypeError, ValueError, IndexError, KeyError, OverflowError) as error:
+        return functools.reduce(operator.or_, [
+            functools.reduce(operator.and_, [_condition(each, names) for each in way]) for way in ways])
+    except (AttributeError, TypeError, ValueError, IndexError, KeyError, OverflowError) as error:
         raise PlanError(f'filter={filter!r}; it is an expression such as pyarrow.compute.field("x") > 0, or a list of '
                         'conditions that all hold, such as [("x", ">", 0), ("k", "in", [1, 2])]') from error
 
 
-def _condition(filter: Any) -> Any:
+def _spelled(name: str, names: Sequence[str]) -> str:
+    """Return a name as the only column that differs from it in case alone is written, if there is one."""
+    alike = {each for each in names if each.lower() == name.lower()}
+    return name if name in alike or len(alike) != 1 else alike.pop()
+
+
+def _condition(filter: Any, names: Sequence[str]) -> Any:
     """Return the Arrow expression of a condition, which keeps no row for which SQL's is null: Arrow's ``isin`` is false
     of a null, and true of it where a null is among the values.
     """
     name, how, values = filter
+    name = _spelled(name, names)
     if how not in ("in", "not in"):
-        return pa.parquet.filters_to_expression([filter])
+        return pa.parquet.filters_to_expression([(name, how, values)])
     known = [value for value in values if value is not None]
     if how == "in":
         return pa.parquet.filters_to_expression([(name, how, known)])

@@ -141,8 +141,34 @@ def _of_zstd(chunk: bytes) -> bytes:
     return content
 
 
-#: What decompresses a chunk. A chunk of LZ4 says nowhere how long it is.
-_INFLATED: dict[str, Callable[[bytes], bytes]] = {"ZLIB": _of_zlib, "SNAPPY": _of_snappy, "ZSTD": _of_zstd}
+def _of_lz4(chunk: bytes) -> bytes:
+    """Return the content of a block of LZ4, which says nowhere how long that is: the lengths of its parts do."""
+    length = place = 0
+    while place < len(chunk):
+        token, place = chunk[place], place + 1
+        literals, place = _lz4_length(chunk, token >> 4, place)
+        length, place = length + literals, place + literals
+        if place < len(chunk):      # the last part has literals alone; the others copy 4 bytes or more from before
+            copied, place = _lz4_length(chunk, token & 15, place + 2)
+            length += copied + 4
+    content: bytes = pa.decompress(chunk, length, "lz4_raw", asbytes=True)
+    return content
+
+
+def _lz4_length(chunk: bytes, length: int, place: int) -> tuple[int, int]:
+    """Return a length of LZ4 that begins with four bits, of which 15 say that bytes are to be added, and the place
+    behind it.
+    """
+    added = 255 if length == 15 else 0
+    while added == 255:
+        added, place = chunk[place], place + 1
+        length += added
+    return length, place
+
+
+#: What decompresses a chunk.
+_INFLATED: dict[str, Callable[[bytes], bytes]] = {"ZLIB": _of_zlib, "SNAPPY": _of_snappy, "ZSTD": _of_zstd,
+                                                  "LZ4": _of_lz4}
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, Any]]:

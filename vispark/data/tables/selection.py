@@ -19,11 +19,24 @@ DTypes = Any
 
 @dataclass(frozen=True)
 class ColumnSpec:
-    """Column that is read: its name with dots, the path to it through structs, and its type."""
+    """Column that is read.
+
+    Attributes
+    ----------
+    name : str
+        Its name, with dots.
+    path : tuple of str
+        The path to it through structs.
+    type : ColumnType
+        Its type.
+    nulls : number or None
+        What stands for its nulls; None where a null is an error.
+    """
 
     name: str
     path: tuple[str, ...]
     type: ColumnType
+    nulls: float | int | bool | None = None
 
 
 @dataclass(frozen=True)
@@ -58,22 +71,25 @@ class Selection:
         The columns that are read, in this order.
     fields : tuple of FieldSpec
         The fields of the records; one without a name is the record.
-    nulls : number or None
-        What stands for nulls; None where a null is an error.
     """
 
     columns: tuple[ColumnSpec, ...]
     fields: tuple[FieldSpec, ...]
-    nulls: float | int | bool | None
 
     def alone(self, field: FieldSpec) -> Selection:
         """Return the selection of a field's columns, which are the whole records then."""
-        columns = tuple(self.columns[number] for number in field.columns)
-        return Selection(columns, (replace(field, name="", columns=tuple(range(len(columns)))),), self.nulls)
+        return self.of([replace(field, name="")])
+
+    def of(self, fields: Sequence[FieldSpec]) -> Selection:
+        """Return the selection of some of the fields, and of their columns alone."""
+        numbers = sorted({number for field in fields for number in field.columns})
+        places = {number: place for place, number in enumerate(numbers)}
+        return Selection(tuple([self.columns[number] for number in numbers]), tuple([
+            replace(field, columns=tuple([places[number] for number in field.columns])) for field in fields]))
 
 
 def select(schema: Sequence[tuple[str, ColumnType]], columns: Columns | None, dtype: DTypes, nulls: Any,
-           table: str) -> Selection:
+           table: str, *, is_case_sensitive: bool = True) -> Selection:
     """Return the selection that a user's arguments mean.
 
     Parameters
@@ -84,10 +100,12 @@ def select(schema: Sequence[tuple[str, ColumnType]], columns: Columns | None, dt
         As of :func:`vispark.from_dataframe`.
     dtype : dtype, dict of str to dtype, or None
         Of the records, or of fields by name.
-    nulls : "error" or number
-        What a null is.
+    nulls : "error", number, or dict of str to these
+        What a null is; of columns by name.
     table : str
         What errors call the table.
+    is_case_sensitive : bool
+        Whether names that differ in case alone mean different columns.
 
     Raises
     ------
@@ -95,8 +113,15 @@ def select(schema: Sequence[tuple[str, ColumnType]], columns: Columns | None, dt
         If the arguments are of another kind, or name what is not there or is there twice.
     RecordError
         If a column holds no numbers.
+
+    Examples
+    --------
+    >>> number = ColumnType("number", "float64", "double")
+    >>> found = select([("x", number), ("k", number)], ["X", "k"], None, {"x": 0.5}, "t", is_case_sensitive=False)
+    >>> [field.name for field in found.fields], [spec.nulls for spec in found.columns]
+    (['X', 'k'], [0.5, None])
     """
-    return _Choice(schema, table, _nulls(nulls)).made(columns, dtype)
+    return _Choice(schema, table, is_case_sensitive=is_case_sensitive).made(columns, dtype, nulls)
 
 
 def _nulls(nulls: Any) -> float | int | bool | None:
@@ -104,7 +129,8 @@ def _nulls(nulls: Any) -> float | int | bool | None:
         return None
     if isinstance(nulls, bool | int | float | np.bool_ | np.integer | np.floating):
         return nulls.item() if isinstance(nulls, np.generic) else nulls
-    raise PlanError(f'nulls={nulls!r}; it is "error", or the number that stands for a null, such as float("nan")')
+    raise PlanError(f'nulls={nulls!r}; it is "error", or the number that stands for a null, such as float("nan"); a '
+                    "dict has these by column")
 
 
 def dtype_of(dtype: Any, what: str = "dtype") -> str:
@@ -127,20 +153,31 @@ def dtype_of(dtype: Any, what: str = "dtype") -> str:
 class _Choice:
     """Translation of one call's arguments."""
 
-    def __init__(self, schema: Sequence[tuple[str, ColumnType]], table: str, nulls: float | int | bool | None):
+    def __init__(self, schema: Sequence[tuple[str, ColumnType]], table: str, *, is_case_sensitive: bool):
         self._schema = list(schema)
         self._table = table
-        self._nulls = nulls
+        self._is_case_sensitive = is_case_sensitive
         self._twice = {name for name, count in Counter(name for name, _ in schema).items() if count > 1}
         self._leaves = {name: ColumnSpec(name, path, found) for top, kind in schema for name, path, found
                         in kind.leaves(top)}
+        #: All names that a column, or a struct, has.
+        self._names = [name for name, _ in schema] + list(dict.fromkeys(
+            ".".join(spec.path[:depth]) for spec in self._leaves.values() for depth in range(1, len(spec.path) + 1)))
         self._read: dict[str, int] = {}
 
-    def made(self, columns: Columns | None, dtype: DTypes) -> Selection:
+    def made(self, columns: Columns | None, dtype: DTypes, nulls: Any) -> Selection:
         fields = list(self._named(columns, dtype) if isinstance(columns, Mapping) else self._listed(columns, dtype))
-        specs = tuple(self._leaves[name] for name in self._read)
+        numbers = self._nulls_by_column(nulls)
+        specs = tuple(replace(self._leaves[name], nulls=numbers[name]) for name in self._read)
         self._check_names(fields, is_listed=columns is not None)
-        return Selection(specs, tuple(fields), self._nulls)
+        return Selection(specs, tuple(fields))
+
+    def _nulls_by_column(self, nulls: Any) -> dict[str, float | int | bool | None]:
+        """Return the number that stands for the nulls of each column; None where they are errors."""
+        if not isinstance(nulls, Mapping):
+            return dict.fromkeys(self._leaves, _nulls(nulls))
+        return dict.fromkeys(self._leaves) | {leaf.name: _nulls(given) for name, given in nulls.items()
+                                              for leaf in self._columns_below(name, "nulls")}
 
     def _listed(self, columns: str | Sequence[str] | None, dtype: DTypes) -> Iterable[FieldSpec]:
         names = [name for name, _ in self._schema] if columns is None else \
@@ -151,27 +188,45 @@ class _Choice:
         if len(leaves) == 1 and not isinstance(dtype, Mapping):
             yield self._field("", leaves, dtype, stacked=False)
         elif dtype is None or isinstance(dtype, Mapping):
-            self._check_dtypes(dtype, [leaf.name for leaf in leaves])
-            for leaf in leaves:
-                yield self._field(leaf.name, [leaf], (dtype or {}).get(leaf.name), stacked=False)
+            # As Spark does, a field is called as it was asked for.
+            fields = [name + leaf.name[len(self._spelled(name)):] for name in names
+                      for leaf in self._columns_below(name)]
+            dtypes = self._dtypes(dtype, fields)
+            for name, leaf in zip(fields, leaves, strict=True):
+                yield self._field(name, [leaf], dtypes.get(name), stacked=False)
         else:
             yield self._field("", leaves, dtype, stacked=True)
 
     def _named(self, columns: Mapping[str, str | Sequence[str]], dtype: DTypes) -> Iterable[FieldSpec]:
         if not columns or not all(name and isinstance(name, str) for name in columns):
             raise PlanError("columns= as a dict has names of type str, and at least one")
-        self._check_dtypes(dtype, list(columns))
+        dtypes = self._dtypes(dtype, list(columns))
         for name, chosen in columns.items():
             leaves = self._named_columns([chosen] if isinstance(chosen, str) else list(chosen))
             if not leaves:
                 raise PlanError(f"columns= names no column for the field {name!r}")
-            target = dtype.get(name) if isinstance(dtype, Mapping) else dtype
+            target = dtypes.get(name) if isinstance(dtype, Mapping) else dtype
             yield self._field(name, leaves, target, stacked=not isinstance(chosen, str) or len(leaves) > 1)
 
-    def _check_dtypes(self, dtype: DTypes, names: list[str]) -> None:
-        unknown = [name for name in dtype if name not in names] if isinstance(dtype, Mapping) else []
+    def _dtypes(self, dtype: DTypes, names: list[str]) -> dict[str, Any]:
+        """Return the dtypes that a dict gives to fields of some names, by these."""
+        dtypes = {self._spelled(name, names): given for name, given in dtype.items()} if isinstance(dtype, Mapping) \
+            else {}
+        unknown = [name for name in dtypes if name not in names]
         if unknown:
             raise PlanError(f"dtype= has the field {unknown[0]!r}; the fields are {', '.join(map(repr, names))}")
+        return dtypes
+
+    def _spelled(self, name: str, names: Sequence[str] | None = None) -> str:
+        """Return a name as one of those that there are is written, where it differs in case alone."""
+        names = self._names if names is None else names
+        if self._is_case_sensitive or name in names or not isinstance(name, str):
+            return name
+        alike = list(dict.fromkeys(each for each in names if each.lower() == name.lower()))
+        if len(alike) > 1:
+            raise PlanError(f"{name!r} may be {' or '.join(map(repr, alike))} of {self._table}: write it as it is "
+                            "there")
+        return alike[0] if alike else name
 
     def _check_names(self, fields: list[FieldSpec], *, is_listed: bool) -> None:
         twice = [name for name, count in Counter(field.name for field in fields).items() if count > 1]
@@ -190,9 +245,10 @@ class _Choice:
             self._read.setdefault(leaf.name, len(self._read))
         return leaves
 
-    def _columns_below(self, name: str) -> list[ColumnSpec]:
+    def _columns_below(self, name: str, argument: str = "columns") -> list[ColumnSpec]:
         if not isinstance(name, str):
-            raise PlanError(f"columns= takes names of columns, and not {name!r}")
+            raise PlanError(f"{argument}= takes names of columns, and not {name!r}")
+        name = self._spelled(name)
         top = name if any(name == each for each, _ in self._schema) else name.partition(".")[0]
         if top in self._twice:
             raise PlanError(f"{self._table} has {sum(top == each for each, _ in self._schema)} columns called {top!r}; "
