@@ -132,7 +132,7 @@ def test_a_grid_over_nodes_whose_daemons_do_not_know_each_other_fails_before_a_t
     names = [place_name(home.machine, home.runtime_dir) for home in blocks._residency.by_home()]
     for _ in range(2):
         jobs = session.relay.count
-        with pytest.raises(OptionError, match="name the nodes with 'gpu-worker start --hosts'") as failed:
+        with pytest.raises(OptionError, match=r"start --hosts', or set spark\.vispark\.exchange=ucx") as failed:
             blocks.iterate(drifting, steps=2).collect()
         assert session.relay.count == jobs + 1         # which asked one daemon
         assert any(f"is worker {name};" in str(failed.value) for name in names)

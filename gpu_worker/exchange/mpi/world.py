@@ -230,7 +230,8 @@ def check_nodes(workers: Sequence[str]) -> None:
             silent.append(error)
     if unknown:
         raise OptionError(f"no MPI world of {', '.join(workers)} can come to be: "
-                          f"{'; '.join(error.message for error in unknown)}",
+                          f"{'; '.join(error.message for error in unknown)}, or set spark.vispark.exchange=ucx, for "
+                          "which no daemon needs to know another",
                           detail="\n".join(error.detail for error in unknown if error.detail))
     if silent:
         raise NodeSilent(f"{silent[0].message}. Without it no MPI world of the {len(workers)} workers that hold the "
