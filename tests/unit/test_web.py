@@ -48,6 +48,15 @@ def test_a_link_opens_once(browser: testclient.TestClient, access: Access):
     assert used.status_code == 403 and "opened already" in used.text and "ask for another" in used.text
 
 
+@pytest.mark.parametrize(("listened", "names", "named"), [
+    ("127.0.0.1", ["node7"], "http://127.0.0.1"), ("::1", [], "http://[::1]"), ("0.0.0.0", [], "https://127.0.0.1"),
+    ("0.0.0.0", ["node7", "n7"], "https://node7")])
+def test_an_address_is_one_that_a_browser_can_open(listened: str, names: list[str], named: str):
+    is_certified = named.startswith("https")
+    with server.listen(listened, 0, is_certified) as sock:
+        assert server.address(sock, is_certified, names) == f"{named}:{sock.getsockname()[1]}"
+
+
 def test_what_a_cookie_is(browser: testclient.TestClient, access: Access):
     cookie = browser.get(f"/?token={access.new_token()}").headers["set-cookie"]
     assert cookie == f"{access.cookie_name}={access.cookie}; HttpOnly; SameSite=Strict"

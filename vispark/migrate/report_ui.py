@@ -164,7 +164,7 @@ class ReportServer:
     def __init__(self, sock: socket.socket, names: Collection[str] = (), certificate: str | None = None,
                  key: str | None = None, path: Path | None = None):
         self.access = Access()
-        self._address = address(sock, bool(certificate))
+        self._address = address(sock, bool(certificate), names)
         self._server = PageServer(application(self.access, names, path), sock, certificate, key)
 
     def link(self, job: int | None = None) -> str:

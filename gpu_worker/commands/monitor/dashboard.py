@@ -75,7 +75,7 @@ class Dashboard:
                  certificate: str | None = None, key: str | None = None):
         self.access = Access()
         self._record = _record(directory)
-        self._address = address(sock, bool(certificate))
+        self._address = address(sock, bool(certificate), names)
         samples = SharedSamples(str(directory.path), seconds=5.0)
         self._server = PageServer(application(samples, self.access, names, is_ending=self._is_ending),
                                   sock, certificate, key)

@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -106,11 +106,16 @@ def _is_left_over(path: Path) -> bool:
     return False
 
 
-def address(sock: socket.socket, is_certified: bool = False) -> str:
-    """Return the address of a server that listens at a socket, without a path: ``http://127.0.0.1:8050``."""
+def address(sock: socket.socket, is_certified: bool = False, names: Collection[str] = ()) -> str:
+    """Return the address of a server that listens at a socket, without a path: ``http://127.0.0.1:8050``.
+
+    One that listens on all of the machine's addresses is named by the first of its host names, or by the loopback one.
+    """
     if sock.family == socket.AF_UNIX:
         return "http://localhost"
     host, port = sock.getsockname()[:2]
+    if ipaddress.ip_address(host.partition("%")[0]).is_unspecified:
+        host = next(iter(names), "::1" if sock.family == socket.AF_INET6 else "127.0.0.1")
     return f"{'https' if is_certified else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
