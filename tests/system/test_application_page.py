@@ -111,6 +111,11 @@ def test_sparks_pages_lead_to_it(local: Topology):
         assert '<a href="/vispark/">vispark</a>' in _last_description(sc)
         with urlopen(f"{sc.uiWebUrl}/jobs/") as jobs:
             assert '<a href="/vispark/">vispark</a>' in jobs.read().decode()
+        blocks = vispark.Grid(4, 2).scatter(sc, 1.0)        # of plain RDDs
+        for action in (lambda: vispark.Grid.gather(blocks), numbers.map(str).collect):
+            sc.parallelize([0]).count()
+            assert "href" not in _last_description(sc) and len(action()) > 1
+            assert '<a href="/vispark/">vispark</a>' in _last_description(sc)
         shown.close()
         assert _leads_to(way) != f"{shown.address}/"
         assert len(numbers.map(str).take(1)) == 1 and "href" not in _last_description(sc)

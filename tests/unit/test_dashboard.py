@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,3 +50,32 @@ def test_a_daemon_that_is_down_is_shown_as_down(tmp_path: Path):
         browser.get(f"/?token={access.new_token()}")
         assert "<table" in browser.get("/").text and browser.get("/assets/vendor/uplot/LICENSE").status_code == 200
         assert "vispark_up 0.0" in browser.get("/metrics").text
+
+
+_ENDING = """
+import atexit, threading, time
+from gpu_worker.commands.web import server, stream
+
+class Fast(stream.Feed):
+    def look(self):
+        return {"up": True}, {}
+
+async def application(scope, receive, send):
+    await receive()
+    async with Fast(0.01).running():
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+    await send({"type": "lifespan.shutdown.complete"})
+
+pages = server.PageServer(application, server.listen("127.0.0.1", 0))
+thread = threading.Thread(target=pages.run, daemon=True)
+thread.start()
+# As a session that ends does; threads are not started any more then.
+atexit.register(lambda: (time.sleep(0.2), pages.stop(), thread.join()))
+time.sleep(0.5)
+"""
+
+
+def test_a_program_that_ends_with_a_dashboard_says_nothing():
+    ended = subprocess.run([sys.executable, "-c", _ENDING], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -14,6 +14,7 @@ from pyspark import RDD
 
 from vispark._utils.boundary import brief
 from vispark._utils.callers import call_site, user_call
+from vispark.runtime.driver.session import Session
 from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED, PipelinedRDD, reraise
 
 __all__ = ["OF_RDDS", "adopted", "derives", "of_brief_errors"]
@@ -61,7 +62,7 @@ def _answering(cls: type, name: str, method: Callable[..., Any]) -> Callable[...
         # As it is now: a SparkSession puts another toDF in place.
         present = getattr(super(cls, self), name)
         try:
-            with call_site(self.ctx, user_call()):
+            with call_site(self.ctx, user_call(), Session.link(self.ctx)):
                 result = present(*arguments, **named)
         except SPARK_JOB_FAILED as error:
             reraise(error)

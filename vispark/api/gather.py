@@ -22,13 +22,14 @@ from vispark.data.grid import files, npy
 from vispark.data.grid.key import BlockKey
 from vispark.data.grid.selection import CellSelection
 from vispark.data.grid.spec import GridSpec
+from vispark.runtime.driver.session import Session
 from vispark.runtime.driver.spark_errors import reraised
 
 
 @contextmanager
 def _for_the_user(blocks: RDD[Any]) -> Iterator[None]:
     """Have the jobs of a block be those of the user's call in Spark's pages, and raise their errors as vispark's."""
-    with reraised(), call_site(blocks.context, user_call()):
+    with reraised(), call_site(blocks.context, user_call(), Session.link(blocks.context)):
         yield
 
 

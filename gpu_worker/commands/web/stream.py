@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
@@ -50,7 +51,12 @@ class Feed(ABC):
         """Look again and again, until cancelled."""
         while True:
             started = time.monotonic()
-            self.take(*await asyncio.to_thread(self.look))
+            try:
+                self.take(*await asyncio.to_thread(self.look))
+            except RuntimeError:
+                if threading.main_thread().is_alive():
+                    raise
+                return      # the program ends, and Python starts no thread any more
             await asyncio.sleep(max(0.0, started + self._seconds - time.monotonic()))
 
     def take(self, state: dict[str, Any], point: dict[str, Any]) -> None:

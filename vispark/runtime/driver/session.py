@@ -141,6 +141,13 @@ class Session:
         return session
 
     @classmethod
+    def link(cls, context: SparkContext) -> str:
+        """Return the address that the jobs of a SparkContext link to in Spark's pages; empty where nobody follows."""
+        session = cls._sessions.get(context)
+        followed = watch.of(session.credentials.session) if session else None
+        return followed.link if followed else ""
+
+    @classmethod
     def end(cls, context: SparkContext) -> None:
         """End the session of a SparkContext that is about to stop, if it has one; the context gets no other."""
         session = cls._sessions.get(context)
