@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from tests.unit.test_imports import _imported
 from vispark.migrate import cli, optional
-from vispark.migrate.errors import NO, UNKNOWN, USAGE, EventLogError, MissingPackage
+from vispark.migrate.errors import NO, UNKNOWN, USAGE, YES, EventLogError, MissingPackage
 
 
 @pytest.fixture
@@ -74,6 +74,52 @@ def test_a_port_of_nothing_says_why(tmp_path: Path, text: str, why: str):
 def test_a_script_that_is_not_there_is_not_submitted(tmp_path: Path):
     ended = CliRunner().invoke(cli.main, ["submit", str(tmp_path / "none.py")])
     assert ended.exit_code == USAGE and "none.py does not exist" in ended.output
+
+
+#: A program and its port, without Spark: one value after each of two passes.
+PASSES = """class Data:
+    def map(self, f): return self
+    def sum(self): return {value}
+
+data = Data()
+for i in range(2):
+    total = data.map(lambda x: x).sum()
+"""
+FILES = {"gains.py": "d = sc.parallelize(a).cache()\nfor i in b:\n    d.map(lambda x: x).sum()\n",
+         "none.py": "print(1)\n",
+         "open.py": "d = sc.parallelize(a).cache()\nfor i in b:\n    d.map(made(i)).sum()\n", "bad.py": "def f(:\n",
+         "cpu.py": PASSES.format(value=2.5), "gpu.py": PASSES.format(value="2.5 + 0.0"),
+         "wrong.py": PASSES.format(value=2.75)}
+
+
+@pytest.mark.parametrize(("line", "status"), [
+    ("qualify gains.py", YES), ("qualify none.py", NO), ("qualify open.py", UNKNOWN), ("qualify bad.py", UNKNOWN),
+    ("port gains.py", UNKNOWN), ("port none.py", NO), ("port open.py", UNKNOWN), ("port bad.py", UNKNOWN),
+    ("validate --no-noise cpu.py gpu.py", YES), ("validate --no-noise cpu.py wrong.py", NO),
+    ("validate --no-noise none.py none.py", UNKNOWN), ("validate cpu.py bad.py", UNKNOWN),
+    ("record bad.py", UNKNOWN), ("run bad.py", UNKNOWN), ("profile bad.py", UNKNOWN), ("tune bad.py", UNKNOWN),
+    ("predict --bytes 1e9", YES), ("predict --job 99 --line 3", UNKNOWN), ("calibrate --out none/c.json", UNKNOWN),
+    ("report list", YES), ("report export", YES), ("report prune", YES), ("report job 99", UNKNOWN),
+    ("report html 99", UNKNOWN), ("config show", YES), ("config check", YES), ("config explain spark.app.name", USAGE),
+    ("config check --conf spark.vispark.devise=1", NO), ("submit --dry-run gains.py", YES),
+    ("submit --cluster none gains.py", UNKNOWN), ("cluster list", YES), ("cluster show none", UNKNOWN),
+    ("cluster create x --platform none", USAGE), ("cluster create x --platform local --dry-run", YES),
+    ("predict --on none", USAGE), ("report html one", USAGE), ("calibrate --nothing", USAGE),
+    ("tune --runs 0 a.py", USAGE),
+    *((f"{name} missing.py", USAGE) for name in ("qualify", "port", "record", "run", "profile", "tune", "submit"))])
+def test_exit_statuses_with_and_without_json(line: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("VISPARK_HISTORY", str(tmp_path / "history.db"))
+    command, *words = line.split()
+    name = words.pop(0) if command in ("report", "config", "cluster") else None
+    ended = CliRunner().invoke(cli.main, [command, *([name] if name else []), "--json", *words])
+    assert ended.exit_code == status, ended.output
+    document = json.loads(ended.stdout)
+    assert status not in (USAGE, UNKNOWN) or command in ("port", "qualify", "predict", "validate", "tune") or document[
+        "status"] == status
 
 
 @pytest.mark.parametrize("words", [["nothing"], ["added", "--nothing"]])

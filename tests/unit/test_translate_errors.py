@@ -434,6 +434,13 @@ def _loop_type(x):
     return y
 
 
+def _growing_list(p):
+    found = []
+    for i in range(3):
+        found = [*found, p[i]]
+    return np.array(found)
+
+
 def _jump_over_rows(p):
     s = p[0]
     for q in (p, p * 2):
@@ -456,6 +463,7 @@ FORBIDDEN = [
     (_shapes, ROWS, (), r"y: a value is float32 array \(4,\) on one way and float32 array \(3,\) on another"),
     (_big, ROWS, (), "1,280,000 bytes; at most"),
     (_loop_type, NUMBERS, (), "y is float32 in one turn of the loop and bool in another"),
+    (_growing_list, ROWS, (), r"found is a list of 0 in one turn .* make it at once, found = \[\.\.\. for"),
     (_calls_itself_through, NUMBERS, (), "recursion is not supported"),
     (lambda p: p + np.zeros(3), ROWS, (), r"shapes \(4,\) and \(3,\) do not fit"),
     (lambda p: p[4], ROWS, (), "index 4 is outside an axis of length 4"),

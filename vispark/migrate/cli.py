@@ -13,7 +13,16 @@ import click
 
 from gpu_worker.commands.deployment.errors import ClusterRefused
 from gpu_worker.commands.deployment.lazy_group import LazyGroup
-from gpu_worker.commands.deployment.output import NO, UNKNOWN, USAGE, emit, emit_error, json_option
+from gpu_worker.commands.deployment.output import (
+    NO,
+    UNKNOWN,
+    USAGE,
+    emit,
+    emit_error,
+    expect_json,
+    json_option,
+    wrong_use_as_json,
+)
 from vispark.errors import OptionError, VisparkError
 
 __all__ = ["COMMANDS", "emit", "json_option", "main"]
@@ -39,9 +48,14 @@ COMMANDS: dict[str, str] = {
 class _MigrationCommands(LazyGroup):
     """Commands whose errors are one message each."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        expect_json(ctx, args)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            with wrong_use_as_json(ctx):
+                return super().invoke(ctx)
         except VisparkError as error:
             status = USAGE if isinstance(error, OptionError) else NO if isinstance(error, ClusterRefused) else UNKNOWN
             emit_error(ctx, str(error), status)

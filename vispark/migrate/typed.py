@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -42,6 +43,8 @@ def described(records: Sequence[Any]) -> str:
     >>> import numpy as np
     >>> described([np.zeros(3), np.ones(3)])
     'rows of 3 float64'
+    >>> described([(1.0, np.zeros(3)), (2.0, np.ones(3))])
+    'records of (key, float64[3])'
     """
     try:
         schema = schema_of(records)
@@ -53,7 +56,8 @@ def described(records: Sequence[Any]) -> str:
         names = {"f8": "float64", "f4": "float32", "i8": "int64", "i4": "int32", "b1": "bool"}
         kind = names.get(dtype, dtype)
         return f"numbers of {kind}" if not shape else f"rows of {' x '.join(map(str, shape))} {kind}"
-    return summary([schema])
+    # Their number is that of a sample.
+    return re.sub(r"^[\d,]+ (record)s? ", r"\1s ", summary([schema]))
 
 
 def kind_of(records: Sequence[Any]) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -13,6 +14,23 @@ YES, USAGE, NO, UNKNOWN = 0, 2, 3, 4
 
 #: Name under which a command's context says that ``--json`` was given.
 _AS_JSON = "vispark.json"
+
+
+def expect_json(ctx: click.Context, args: Sequence[str]) -> None:
+    """Note whether ``--json`` is among the words of a command line, before its commands read them."""
+    ctx.meta[_AS_JSON] = "--json" in args
+
+
+@contextmanager
+def wrong_use_as_json(ctx: click.Context) -> Iterator[None]:
+    """Print wrong use as JSON, too, where ``--json`` was given; click says it on standard error."""
+    is_asked = ctx.meta.get(_AS_JSON)
+    try:
+        yield
+    except click.UsageError as error:
+        if is_asked:
+            _echo_error(error.format_message(), USAGE)
+        raise
 
 
 def _remember(ctx: click.Context, _: click.Parameter, value: bool) -> bool:
@@ -28,7 +46,11 @@ def emit_error(ctx: click.Context, message: str, status: int) -> None:
     """Print the reason why a command has no answer, on standard error, and where ``--json`` was given as JSON too."""
     click.echo(f"vispark: {message}", err=True)
     if ctx.meta.get(_AS_JSON):
-        click.echo(json.dumps({"error": message, "status": status}, ensure_ascii=False, indent=2))
+        _echo_error(message, status)
+
+
+def _echo_error(message: str, status: int) -> None:
+    click.echo(json.dumps({"error": message, "status": status}, ensure_ascii=False, indent=2))
 
 
 def emit(document: dict[str, Any], as_json: bool, text: Callable[[], str]) -> None:

@@ -270,7 +270,7 @@ def lower_augment(emit: Emitter, statement: nodes.Augment, after: Names) -> bool
     if isinstance(current, List) and isinstance(statement.target, nodes.Local):
         name = statement.target.name
         raise Refusal(f"{name} {statement.operator}= changes the list under all of its names; write {name} = {name} "
-                      f"{statement.operator} ...")
+                      f"{statement.operator} ..., or of a loop {name} = [... for ... in ...]")
     if isinstance(current, Array) and isinstance(statement.target, nodes.Local):
         _augment_array(emit, statement, current, value)
         return True

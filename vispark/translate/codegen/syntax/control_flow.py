@@ -29,6 +29,7 @@ from vispark.translate.ir.liveness import Names
 from vispark.translate.ir.types import BOOL
 from vispark.translate.ir.values import (
     Array,
+    ListType,
     LocalFunction,
     Nothing,
     Number,
@@ -292,8 +293,10 @@ def _join_type(loop: OpenLoop, name: str, kind: Type) -> None:
     try:
         loop.seen[name] = join_types(before, kind)
     except Refusal as error:
-        raise Refusal(f"{name} is {shown(before)} in one turn of the loop and {shown(kind)} in another; use another "
-                      "name, or one type") from error
+        how = f"make it at once, {name} = [... for ... in ...]" if isinstance(before, ListType) and isinstance(
+            kind, ListType) else "use another name, or one type"
+        raise Refusal(
+            f"{name} is {shown(before)} in one turn of the loop and {shown(kind)} in another; {how}") from error
 
 
 @lowers_node(nodes.Break)
