@@ -437,7 +437,7 @@ def _loop_type(x):
 def _growing_list(p):
     found = []
     for i in range(3):
-        found = [*found, p[i]]
+        found = found + [p[i]]      # noqa: RUF005 - as users write it
     return np.array(found)
 
 
