@@ -12,7 +12,7 @@ from gpu_worker.system.admin import administer, open_connection
 
 
 class UnixTransport(Transport):
-    """Way to the worker in a runtime directory of this node; it starts a daemon where there is none."""
+    """Transport to the worker in a runtime directory of this node, which starts a daemon where there is none."""
 
     kind: ClassVar[str] = "unix"
 

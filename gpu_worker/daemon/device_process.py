@@ -214,7 +214,10 @@ class DeviceProcess:
 
 
 def _controlled(directory: RuntimeDirectory, session: str, seconds: float) -> tuple[Connection, Registration]:
-    """Return a connection to a session's process, and the process's registration. Raises as :meth:`adopt`."""
+    """Return a connection to a session's process, and the process's registration.
+
+    Raises as :meth:`DeviceProcess.adopt`.
+    """
     with ExitStack() as undo, system_call(f"session {session} has no device process", WorkerLost):
         sock = undo.enter_context(socket.socket(socket.AF_UNIX))
         sock.settimeout(seconds)

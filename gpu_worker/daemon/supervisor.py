@@ -250,7 +250,7 @@ class Supervisor:
         self._snapshots.discard(request.session, request.snapshots)
 
     def put_publication(self, request: PutPublication, descriptors: list[int]) -> None:
-        """Store a publication; raises as :meth:`deposit` and :meth:`PublicationStore.put`."""
+        """Store a publication; raises as :meth:`put_snapshot` and :meth:`PublicationStore.put`."""
         try:
             self._check(request)
         except VisparkError:
@@ -259,14 +259,14 @@ class Supervisor:
         self.publications.put(request, descriptors)
 
     def get_publication(self, request: GetPublication) -> tuple[PublicationPart, list[int]]:
-        """Return a publication, with descriptors for the caller; raises as :meth:`deposit` and
+        """Return a publication, with descriptors for the caller; raises as :meth:`put_snapshot` and
         :meth:`PublicationStore.take`.
         """
         self._check(request)
         return self.publications.take(request)
 
     def detach_publications(self, request: DetachPublications) -> None:
-        """Take a session's VRDDs off the readers of publications; raises as :meth:`deposit`."""
+        """Take a session's VRDDs off the readers of publications; raises as :meth:`put_snapshot`."""
         self._check(request)
         self.publications.detach(request)
         self._watcher.wake()

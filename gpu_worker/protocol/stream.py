@@ -53,7 +53,7 @@ class StreamConnection(Connection):
     payload_limit : int
         The most bytes of a payload that are taken with a message.
     until : float, optional
-        When, on the monotonic clock, all must have been said, until the connection is made :meth:`patient`.
+        When, on the monotonic clock, all must have been said, until :meth:`clear_deadline` is called.
     """
 
     shares_memory = False

@@ -74,6 +74,16 @@ def test_docstrings_begin_with_a_verb_or_a_kind():
     assert [found for path, source in SOURCES.items() for found in words.openings(source, path)] == []
 
 
+def test_docstrings_refer_to_what_is_there():
+    assert list(words.dangling(SOURCES)) == []
+
+
+def test_a_reference_to_nothing_is_found():
+    sources = {"vispark/a.py": '"""See :meth:`A.gone` and :meth:`A.there`, :func:`numpy.ravel`, :mod:`vispark.a`."""\n'
+                               "class A:\n    def there(self): ...\n"}
+    assert list(words.dangling(sources)) == ["vispark/a.py:1 refers to 'A.gone', which is nowhere"]
+
+
 def test_two_classes_of_one_name_are_found():
     found = words.classes({"a.py": "class A: ...\nclass B: ...\n", "b.py": "def f():\n    class A: ...\n"})
     assert found == {"A": ["a.py:1", "b.py:2"], "B": ["a.py:2"]}

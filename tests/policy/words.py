@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import io
 import re
+import sys
 import tokenize
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -47,6 +48,8 @@ NAMELESS = frozenset([
     "asked", "came", "each", "found", "given", "got", "made", "mine", "ones", "said", "stuff", "thing", "things", "tmp",
     "told"])
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+#: What a docstring refers to, as the site links it.
+_REFERENCE = re.compile(r":(?:attr|class|data|exc|func|meth|mod):`~?([\w.]+)`")
 _PROPERTIES = frozenset({"property", "cached_property", "setter"})
 
 
@@ -118,6 +121,25 @@ def openings(source: str, path: str) -> Iterator[str]:
             yield f"{path}:{getattr(node, 'lineno', 1)} begins with {text[0]!r}"
         elif is_function and not _may_be_imperative(text[0].strip(",;:.")):
             yield f"{path}:{node.lineno} begins with {text[0]!r}, which is no imperative"
+
+
+def dangling(sources: Mapping[str, str]) -> Iterator[str]:
+    """Yield the places of references in docstrings to names that nothing has any more."""
+    names = set(sys.stdlib_module_names)
+    for path, source in sources.items():
+        names.update(path.removesuffix(".py").split("/"))
+        for node in rules.nodes(source):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                names.add(node.name)
+            elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+                names.add(node.id if isinstance(node, ast.Name) else node.attr)
+    for path, source in sources.items():
+        for number, line in enumerate(source.splitlines(), 1):
+            for name in _REFERENCE.findall(line):
+                top, _, rest = name.partition(".")
+                is_ours = not rest or top in ("vispark", "gpu_worker") or top.strip("_")[:1].isupper()
+                if is_ours and name.rpartition(".")[2] not in names:
+                    yield f"{path}:{number} refers to {name!r}, which is nowhere"
 
 
 def _may_be_imperative(word: str) -> bool:

@@ -1,6 +1,6 @@
 """A second application on a cluster of the tests, in a process of its own.
 
-It reads master and nodes from its first argument, loads data with executors of one GPU each, prints which devices its
+It reads master and nodes from its first argument, loads data with one executor of three GPUs, prints which devices its
 session has on each node, and ends with its standard input.
 """
 
@@ -20,7 +20,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         cluster = topology.Topology(master, tuple(topology.Node(host, Path(path)) for host, path in nodes), 0,
                                     Path(directory))
-        with gpu_context(cluster, 2, gpus=3) as sc:
+        with gpu_context(cluster, 1, gpus=3) as sc:
             points = blocks(sc, Path(directory)).cache("GPU")
             assert points.count() == 8
             print(json.dumps(held(sc, cluster)), flush=True)

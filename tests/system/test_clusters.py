@@ -103,7 +103,9 @@ def test_a_standalone_cluster_runs_programs_and_leaves_nothing(folder: Path):
     ran = _vispark(folder, "submit", "--cluster", "pair", *SMALL, "job.py", "3")
     assert ran.returncode == 3 and "answer spark://127.0.0.1:" in ran.stdout and "90.0 ['3']" in ran.stdout
     (folder / "loop.py").write_text(LOOP)
-    ported = _vispark(folder, "run", "--cluster", "pair", "--no-noise", "--no-probe", "--json", *SMALL, "loop.py")
+    # Its runs of the program take one executor each.
+    ported = _vispark(folder, "run", "--cluster", "pair", "--no-noise", "--no-probe", "--json", *SMALL, "--conf",
+                      "spark.cores.max=1", "loop.py")
     assert ported.returncode == 0, ported.stderr
     answer = json.loads(ported.stdout)
     assert answer["verdict"] == "equal" and '.cache("GPU")' in answer["diff"]

@@ -1,7 +1,7 @@
 """Eager execution of cache(): plans are submitted before an action asks for them, up to a bound of plans in flight.
 
-Where workers hold what a result is made of, that is at once. Otherwise results are taken note of, up to as many as may
-be under way; then what they begin with is loaded as an action would, and they follow. So a loop without actions is
+A plan is submitted at once where workers hold its input. Otherwise the results that wait are counted, up to the bound;
+then the input of the oldest is loaded as an action would load it, and their plans follow. So a loop without actions is
 never recorded as a whole, whatever it starts from.
 """
 
