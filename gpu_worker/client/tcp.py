@@ -35,7 +35,7 @@ CONNECT_SECONDS = 5.0
 
 
 class TcpTransport(Transport):
-    """Way to a worker of another node, over TLS; nothing of that node's files can be read from here."""
+    """Transport to a worker of another node, over TLS; nothing of that node's files can be read from here."""
 
     kind: ClassVar[str] = "tcp"
 

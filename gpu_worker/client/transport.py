@@ -42,7 +42,7 @@ class Endpoint:
 
 
 class Transport(ABC):
-    """Way of clients to one worker: its daemon, which answers or hands the connection on to a device process.
+    """Transport of clients to one worker: its daemon, which answers or hands the connection on to a device process.
 
     What a connection can do is its own: see :attr:`gpu_worker.protocol.wire.Connection.shares_memory`.
 

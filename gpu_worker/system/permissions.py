@@ -17,7 +17,7 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True)
 class Exposure:
-    """Way in which a directory is open to other users.
+    """Kind of access that other users have to a directory.
 
     Attributes
     ----------

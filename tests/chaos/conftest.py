@@ -4,11 +4,11 @@ from tests.chaos.arena import arena
 from tests.system.fixtures import (
     local,
     no_leaks,
+    pytest_collection_finish,
     pytest_runtest_makereport,
     pytest_sessionfinish,
-    quick_jvms,
     standalone,
 )
 
-__all__ = ["arena", "local", "no_leaks", "pytest_runtest_makereport", "pytest_sessionfinish", "quick_jvms",
-           "standalone"]
+__all__ = ["arena", "local", "no_leaks", "pytest_collection_finish", "pytest_runtest_makereport",
+           "pytest_sessionfinish", "standalone"]

@@ -95,7 +95,7 @@ def test_two_classes_of_one_name_are_found():
     'def f():\n    """Cells beyond."""\n', 'def f():\n    """TLS of it."""\n',
     'def f():\n    """"" of none."""\n',
     'def f():\n    """Return what comes."""\n', 'def f():\n    """Yield the same once more."""\n',
-    'class A:\n    """How it ended."""\n', '"""What runs here."""\n'])
+    'class A:\n    """How it ended."""\n', 'class A:\n    """Writes the kernel."""\n', '"""What runs here."""\n'])
 def test_a_violation_is_found(source: str):
     assert len(list(words.openings(source, "a.py"))) == 1
 

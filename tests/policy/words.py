@@ -22,7 +22,11 @@ _NO_VERB = frozenset([
     "two", "what", "when", "where", "whether", "which", "who", "whose", "why", "with", "within", "without"])
 #: What no summary of a class or a module begins with: it says what kind of thing that is.
 _NO_KIND = frozenset([
-    "as", "how", "that", "what", "when", "where", "whether", "which", "who", "whose", "why"])
+    "as", "how", "that", "way", "what", "when", "where", "whether", "which", "who", "whose", "why"])
+#: Verbs that a class's or a module's summary does not begin with either: it is "Writer of ...", not "Writes ...".
+_DOES = frozenset([
+    "computes", "does", "gives", "has", "holds", "keeps", "makes", "puts", "replaces", "says", "sees", "sends",
+    "specialises", "takes", "tells", "turns", "writes"])
 #: Objects of "Return" and "Yield" that name nothing; the noun is written instead, as "the number of" for "how many".
 _NO_OBJECT = frozenset(["how", "that", "those", "what", "whatever", "when", "where", "which", "who", "why"])
 #: Words that once stood for an idea that has a word in the field, with that word. None is part of a name, or of text.
@@ -117,7 +121,7 @@ def openings(source: str, path: str) -> Iterator[str]:
         is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         if is_function and word in ("return", "yield") and _names_nothing(text[1:3]):
             yield f"{path}:{node.lineno} begins with {' '.join(text[:3])!r}"
-        elif word in (_NO_VERB if is_function else _NO_KIND) or (is_function and word.startswith("``")):
+        elif word in (_NO_VERB if is_function else _NO_KIND | _DOES) or (is_function and word.startswith("``")):
             yield f"{path}:{getattr(node, 'lineno', 1)} begins with {text[0]!r}"
         elif is_function and not _may_be_imperative(text[0].strip(",;:.")):
             yield f"{path}:{node.lineno} begins with {text[0]!r}, which is no imperative"

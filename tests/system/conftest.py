@@ -8,13 +8,13 @@ from tests.system.fixtures import (
     local,
     no_leaks,
     one_core,
+    pytest_collection_finish,
     pytest_runtest_makereport,
     pytest_sessionfinish,
-    quick_jvms,
     sc,
     spark,
     standalone,
 )
 
 __all__ = ["cluster", "failpoints", "fonts", "gpu_cluster", "local", "no_leaks", "one_core",
-           "pytest_runtest_makereport", "pytest_sessionfinish", "quick_jvms", "sc", "spark", "standalone"]
+           "pytest_collection_finish", "pytest_runtest_makereport", "pytest_sessionfinish", "sc", "spark", "standalone"]

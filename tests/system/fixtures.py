@@ -36,9 +36,11 @@ else:
 _running: list[topology.Topology] = []
 
 
-@pytest.fixture(scope="session", autouse=True)
-def quick_jvms() -> None:
-    """Let all JVMs start quickly: a program with a Spark of its own takes half of the processor time."""
+def pytest_collection_finish() -> None:
+    """Let all JVMs start quickly: a program with a Spark of its own takes half of the processor time.
+
+    What they need for it is made once, in up to minutes on a busy machine, which no test's time limit counts here.
+    """
     archive.quicken()
 
 

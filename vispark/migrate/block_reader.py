@@ -99,7 +99,7 @@ def _is_text(node: ast.stmt) -> bool:
 
 
 class BlockReader:
-    """Reads one function of a block; one method per kind of syntax node."""
+    """Reader of one function of a block; one method per kind of syntax node."""
 
     def __init__(self, shared: RowDefinitions, known: dict[str, BlockShape], name: str):
         self.shared, self.known, self.name = shared, known, name

@@ -1,4 +1,4 @@
-"""Makes one kernel of a chain of functions, and of the fold behind it where there is one."""
+"""Fusion of a chain of functions, and of the fold behind it where there is one, into one kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns a host compiler's log into one error in the user's words, with the user's line."""
+"""Errors in the user's words, each made of a host compiler's log, with the user's line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sees that a function joins two tuples item by item: ``tuple(x + y for x, y in zip(a, b))``, ``tuple(map(f, a, b))``.
+"""Reader of functions that join two tuples item by item: ``tuple(x + y for x, y in zip(a, b))``.
 
 The translator has no tuples of unknown length, and a fold needs none: each part of the records is joined alike.
 """

@@ -1,4 +1,4 @@
-"""Way to a worker over connections, by whatever transport the table of kinds has for it."""
+"""Channel to a worker over connections, by whatever transport the table of kinds has for it."""
 
 from __future__ import annotations
 

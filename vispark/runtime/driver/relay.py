@@ -1,4 +1,4 @@
-"""Way to a worker that the driver cannot reach: Spark tasks that carry plans, requests and what waited for one."""
+"""Channel to a worker that the driver cannot reach: Spark tasks that carry plans, requests and what waited for one."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class DeferredMessages:
 
 
 class RelayedChannel:
-    """Way by Spark tasks: each plan and each request is a job, and what cannot wait for one goes with the next.
+    """Channel by Spark tasks: each plan and each request is a job, and what cannot wait for one goes with the next.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Way from Spark's own pages to a dashboard.
+"""Links from Spark's own pages to a dashboard.
 
 Spark shows links in descriptions of jobs, to paths below its own pages alone. So one of these paths leads on, by the
 same function of Spark's by which its first page leads to that of the jobs. It is no part of Spark's interface: where it

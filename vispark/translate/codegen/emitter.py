@@ -1,4 +1,4 @@
-"""Writes C++ lines: names that do not collide, variables for values, loops."""
+"""Writer of C++ lines: names that do not collide, variables for values, loops."""
 
 from __future__ import annotations
 

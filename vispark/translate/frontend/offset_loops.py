@@ -61,7 +61,7 @@ def unrolled(node: FunctionNode, value: Value) -> tuple[FunctionNode, frozenset[
 
 
 class _Unroller(ast.NodeTransformer):
-    """Replaces loops by copies of their bodies, one for each item."""
+    """Transformer of loops into copies of their bodies, one for each item."""
 
     def __init__(self, function: FunctionNode, value: Value) -> None:
         self.function, self.value = function, value
@@ -176,7 +176,7 @@ class _Unroller(ast.NodeTransformer):
 
 
 class _Placed(ast.NodeTransformer):
-    """Puts numbers in place of loops' variables, and works out the indices that they are in."""
+    """Transformer that puts numbers in place of loops' variables, and computes the indices that have them."""
 
     def __init__(self, numbers: dict[str, Any]) -> None:
         self.numbers = numbers

@@ -235,7 +235,7 @@ class _Outside(Expression):
 
 
 class _Reader:
-    """Reads one function; one method per kind of syntax node."""
+    """Reader of one function; one method per kind of syntax node."""
 
     def __init__(self, pool: _Pool, function: types.FunctionType | None, text: form.SourceText, name: str,
                  outer: _Reader | None = None, number: int = 0):

@@ -99,7 +99,7 @@ def _position(node: ast.expr) -> tuple[int, int]:
 
 
 class _WalrusExtractor(ast.NodeTransformer):
-    """Puts a name in place of each ``:=``, and keeps the assignments."""
+    """Transformer that puts a name in place of each ``:=``, and keeps the assignments."""
 
     def __init__(self, error: Error) -> None:
         self.error = error

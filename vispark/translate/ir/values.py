@@ -21,7 +21,7 @@ INT32 = -(2**31), 2**31 - 1
 
 
 class _Unknown:
-    """Marks a number whose value is not known before the kernel runs."""
+    """Mark of a number whose value is not known before the kernel runs."""
 
     def __repr__(self) -> str:
         return "UNKNOWN"

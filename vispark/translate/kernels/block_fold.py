@@ -1,5 +1,5 @@
-"""Writes kernels that fold a matrix of parts of rows block by block, and, where a GPU has barriers in shared memory, by
-warps with roles.
+"""Writer of kernels that fold a matrix of parts of rows block by block, by warps with roles where a GPU has barriers in
+shared memory.
 
 A block of 128 x 128 of the matrix needs 256 columns of the rows and nothing else; thread blocks that are neighbours go
 over the same rows at the same time, each for another block of the matrix (``vispark/outer_blocks.h``). Warps with roles

@@ -1,4 +1,4 @@
-"""Writes kernels that fold matrices of rows that are multiplied with matrices, by groups of four warps.
+"""Writer of kernels that fold matrices of rows that are multiplied with matrices, by groups of four warps.
 
 Where a GPU has products by four warps, a group takes 64 rows through all products, the row function and the sums, and
 waits for no other (``vispark/row_groups.h``). The rows' numbers are in registers all the way (``lane_arrays.py``).

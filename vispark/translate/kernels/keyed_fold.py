@@ -1,4 +1,4 @@
-"""Writes the kernel that folds what a row function gives by key.
+"""Writer of the kernel that folds the results of a row function by key.
 
 Where there are few cells, each thread has its own, in shared memory. Else each warp has cells for all groups, in shared
 memory or, where they do not fit, in memory, and rows of the warp that have the same key take turns, in their order. At

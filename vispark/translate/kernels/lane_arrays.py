@@ -1,4 +1,4 @@
-"""Turns a row function of four lanes, whose arrays lie in shared memory, into one whose arrays are in registers.
+"""Rewriting of a row function of four lanes with arrays in shared memory as one with arrays in registers.
 
 A lane's own numbers of an array, ``j = slot * 4 + lane``, are in registers. A number at another place, of which all
 lanes of the row know which it is, comes from the lane that has it. A function that reads numbers of other lanes

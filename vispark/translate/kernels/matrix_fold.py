@@ -1,4 +1,4 @@
-"""Writes kernels that fold matrices as matrix products: sums of outer products that a thread block adds up together.
+"""Writer of kernels that fold matrices as matrix products: sums of outer products that a thread block adds up together.
 
 The row function leaves the factors of each row of a tile (``outer_sums.py``); all threads of the block then add up the
 products of the tile's rows, and what is beside the matrices is folded row by row as ever. A matrix that is larger than

@@ -1,4 +1,4 @@
-"""Writes the row function of a chain: the functions of several ``vmap`` one after the other, for one element.
+"""Writer of the row function of a chain: the functions of several ``vmap`` one after the other, for one element.
 
 What one function gives is the next one's element, with the rounding to the field's dtype that an array between them
 would bring, but it is stored nowhere. Fields that are not wanted are not computed.
@@ -201,7 +201,7 @@ class RowFunction:
 
 
 class RowWriter:
-    """Writes one row function: what comes in, the functions of a chain, what goes out.
+    """Writer of one row function: what comes in, the functions of a chain, what goes out.
 
     Parameters
     ----------

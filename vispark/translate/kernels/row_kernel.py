@@ -1,4 +1,4 @@
-"""Writes the kernel around a row function: rows brought in and taken out, accumulators joined.
+"""Writer of the kernel around a row function: rows brought in and taken out, accumulators joined.
 
 On a GPU a thread block does one work, in tiles that lie in shared memory while the next one is on its way. On the host
 one OS thread does one work, row after row. See ``vispark/rows.h`` for the C++ functions.

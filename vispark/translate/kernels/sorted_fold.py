@@ -1,4 +1,4 @@
-"""Writes the kernel that folds wide records by key: a thread block sorts its rows by their keys, and warps fold these.
+"""Writer of the kernel that folds wide records by key: a thread block sorts rows by their keys, and warps fold these.
 
 For records of many numbers, of which no thread block has cells for all keys in shared memory. The keys of some rows
 are computed first; then each warp takes keys in turn, and folds a key's rows in its registers

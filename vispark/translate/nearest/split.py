@@ -1,4 +1,4 @@
-"""Parts a function that looks for nearest centres: its labels are found by matrix work, the rest is given them.
+"""Split of a function that looks for nearest centres: matrix work finds its labels, and the rest is given them.
 
 The rest is the function itself with the nearest centre for all centres: what it looks for is found at once, and the
 least of its distances is the only one. Its second parameter is the label, which stands where it gave its own. That is

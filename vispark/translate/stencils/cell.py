@@ -1,4 +1,4 @@
-"""Writes the function of one cell: a Python function specialised on the dtypes of a grid's fields."""
+"""Writer of the function of one cell: a Python function specialised on the dtypes of a grid's fields."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Made:
 
 
 class CellWriter:
-    """Writes one function of a cell.
+    """Writer of one function of a cell.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Specialises functions of a grid's cells: a stencil, or a plain function, becomes a kernel for a box of cells."""
+"""Specialisation of functions of a grid's cells: a stencil or a plain function becomes a kernel for a box of cells."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def _group(reach: int, how: March) -> int:
 
 
 class _OneStepWriter:
-    """Writes the kernel."""
+    """Writer of a kernel of one step."""
 
     def __init__(self, cell: Cell, how: March):
         self.cell, self.how = cell, how

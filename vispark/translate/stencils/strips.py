@@ -57,7 +57,7 @@ def strips(chain: Chain, text: str, kernel: str, how: Strips, sides: Mapping[str
 
 
 class _StripWriter:
-    """Writes the kernel."""
+    """Writer of the kernel of a chain in strips."""
 
     def __init__(self, chain: Chain, how: Strips, sides: Mapping[str, Sides]):
         self.chain, self.how, self.sides = chain, how, sides

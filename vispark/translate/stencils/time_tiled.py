@@ -108,7 +108,7 @@ def fused(cells: Sequence[Cell], text: str, kernel: str, how: TimeSteps) -> str:
 
 
 class _Fuser:
-    """Writes the kernel."""
+    """Writer of a kernel of several time steps."""
 
     def __init__(self, cells: Sequence[Cell], text: str, kernel: str, how: TimeSteps):
         self.cells, self.text, self.kernel, self.how = cells, text, kernel, how

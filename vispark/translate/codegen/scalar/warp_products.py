@@ -1,4 +1,4 @@
-"""Writes products of matrices by four warps, as Hopper has them (``wgmma``)."""
+"""Writer of products of matrices by four warps, as Hopper has them (``wgmma``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes assignments: to names, to several names, to items of arrays the function made.
+"""Writer of assignments: to names, to several names, to items of arrays the function made.
 
 A variable of Python's has no type; a value has. So an assignment makes a new C++ variable, or writes to the one there
 is if the type is the same.

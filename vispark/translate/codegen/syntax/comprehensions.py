@@ -1,4 +1,4 @@
-"""Writes generators given to ``sum`` and its like, and list comprehensions."""
+"""Writer of generators given to ``sum`` and its like, and list comprehensions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes ``if`` and loops, and brings the variables of different ways together.
+"""Writer of ``if`` and loops, whose branches give variables one type in the end.
 
 Where ways meet (after an ``if``, at a loop's head) a variable of the type that holds both is declared before, and each
 way stores its value there. A loop whose body widens a type is written again with the wider one.

@@ -1,4 +1,4 @@
-"""Writes Python's ``sorted``: items in the order of their own numbers, or of the keys that a function gives of them."""
+"""Writer of Python's ``sorted``: items ordered by themselves, or by the keys that a function gives of them."""
 
 from __future__ import annotations
 
