@@ -38,7 +38,8 @@ _DATANODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
 
 _COMMON = {
     "dfs.replication": 1,
-    "dfs.permissions.enabled": "false",
+    # Whoever starts the NameNode may all; others by HADOOP_USER_NAME.
+    "dfs.permissions.enabled": "true",
     # WebHDFS needs Jersey 1, which is not among the jars.
     "dfs.webhdfs.enabled": "false",
     "dfs.namenode.http-address": f"{_HOST}:0",

@@ -55,7 +55,15 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
     zarr_tools.start_threads(tmp_path_factory.mktemp("zarr"))
     with servers.running("127.0.0.2", "127.0.0.3") as running:
         systems.opened(f"{running.url}/")[0].ls("/")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("HADOOP_USER_NAME", "alice")
+            systems.opened(f"{_of_alice(running.url)}/")[0].ls("/")
         yield running
+
+
+def _of_alice(url: str) -> str:
+    """A URL by another name of the NameNode, of which there is another client: alice's."""
+    return url.replace("127.0.0.1", "localhost")
 
 
 @pytest.fixture(scope="module")
@@ -261,6 +269,27 @@ def test_a_datanode_that_is_killed_costs_no_error(sc: SparkContext, hdfs: Hdfs, 
         killed.touch()
         np.testing.assert_array_equal(gathered.result(), ARRAY)
         assert counted.result() == 30_000
+
+
+def test_what_one_may_not_is_said_in_a_line(sc: SparkContext, hdfs: Hdfs):
+    located(f"{hdfs.url}/secret/u.npy").write([b"1"], 1)
+    systems.opened(f"{hdfs.url}/")[0].client.set_permission("/secret", 0o700)
+    secret, blocks = f"{_of_alice(hdfs.url)}/secret", Grid(4, 2).scatter(sc, 1.0)
+    said = r"Permission denied: user=alice, access=\w+, inode=[^\n\\]*$"
+    for read in (lambda: Grid(4).scatter(sc, f"{secret}/u.npy"), lambda: Grid(4).scatter(sc, secret),
+                 lambda: Grid.open(f"{secret}/u.zarr"), *(lambda name=name, kind=kind: Grid.save(
+                     blocks, f"{secret}/{name}", per_block=kind) for name, kind in (
+                         ("v.npy", False), ("v.zarr", False), ("v", True)))):
+        with pytest.raises(PlanError, match=rf"^{secret}\S* cannot be \w+( \w+)?: there is no permission: {said}"):
+            read()
+    for table in (read_text, read_parquet, read_csv):
+        with pytest.raises(PlanError, match=rf"^{secret}/rows cannot be looked up: {said}"):
+            table(sc, f"{secret}/rows")
+    for overwrite in (False, True):
+        with pytest.raises(PlanError, match=said):
+            sc.parallelize([1.0]).cache("GPU").write_parquet(f"{secret}/table", overwrite=overwrite)
+    with pytest.raises(EventLogError, match=said):
+        read_log(f"{secret}/log")
 
 
 def test_a_namenode_that_is_down_is_an_error_that_names_it(sc: SparkContext, hdfs: Hdfs, whole: str):

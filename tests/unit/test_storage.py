@@ -96,6 +96,7 @@ def test_a_place_below_a_file_is_said_before_it_is_written(tmp_path: Path):
 def test_a_namenode_that_goes_meanwhile_is_asked_once_more(monkeypatch: pytest.MonkeyPatch):
     """As HDFS's client says it; the file system is one of memory, so that the NameNode goes at a known moment."""
     monkeypatch.setattr(systems, "_HDFS", ("memory",))
+    monkeypatch.setattr(type(fsspec.filesystem("memory")), "client", None, raising=False)
     place = located(f"memory://failover{os.getpid()}") / "u"
     opening, left = place.store.system.open, [1]
 

@@ -33,6 +33,9 @@ _ONE_NAMENODE = {"dfs.client.failover.max.attempts": "3", "dfs.client.failover.s
 #: What hdfs-native says where a NameNode goes while it is asked. It asks the others from then on, but asks nobody again
 #: for what may have been done.
 _LOST = "RPC listener disconnected"
+#: What a NameNode refuses or cannot do, as hdfs-native says it: the class of Java's exception, its message, its trace.
+_REFUSED = re.compile(r'RPCError\("(?P<kind>[\w.$]+)", "(?P<said>.*?)(?:\\[rn]|"\)$)', re.DOTALL)
+_FORBIDDEN = "AccessControlException"
 #: HDFS's default, in bytes. Files are written as one block each: a second one may not be allocated in time.
 _BLOCK, _UNIT = 128 << 20, 512
 
@@ -88,7 +91,45 @@ def _client(process: int, root: str) -> Any:
     """
     # A port says that there is one NameNode, and none that would come up in its place within minutes.
     options = _ONE_NAMENODE if re.search(r":\d+/$", root) else {}
-    return fsspec.core.url_to_fs(root, skip_instance_cache=True, **options)[0]
+    system = fsspec.core.url_to_fs(root, skip_instance_cache=True, **options)[0]
+    system.client = _HdfsClient(system.client)
+    return system
+
+
+class _HdfsClient:
+    """Client of hdfs-native whose errors are those of other files: what a NameNode refuses is an OSError, without the
+    trace of its Java.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+
+        @functools.wraps(method)
+        def called(*arguments: Any, **named: Any) -> Any:
+            try:
+                answer = method(*arguments, **named)
+                return list(answer) if name == "list_status" else answer    # which asks as it goes on
+            except RuntimeError as error:
+                raise _as_of_files(error) from error
+        return called
+
+
+def _as_of_files(error: RuntimeError) -> Exception:
+    """Return the error of files that a NameNode's refusal is, or the error itself if it is none.
+
+    Examples
+    --------
+    >>> _as_of_files(RuntimeError('RPCError("x.AccessControlException", "Permission denied: user=a\\\\n\\\\tat x")'))
+    PermissionError('Permission denied: user=a')
+    """
+    refused = _REFUSED.search(str(error))
+    if refused is None:
+        return error
+    said, kind = refused["said"].replace('\\"', '"'), refused["kind"].rpartition(".")[2]
+    return PermissionError(said) if kind == _FORBIDDEN else OSError(f"{said} ({kind})")
 
 
 class FileSystem(Store):

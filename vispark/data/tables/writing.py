@@ -16,7 +16,7 @@ from pyspark.sql import types as spark
 
 from gpu_worker.protocol.errors import PlanError
 from vispark.data.records.partition_schema import FetchedPartition
-from vispark.data.records.text.splits import fsspec_of
+from vispark.data.records.text.splits import fsspec_of, looking_up
 from vispark.data.storage.systems import block_for, opened
 from vispark.data.tables import output
 from vispark.data.tables.arrow import pa
@@ -140,7 +140,9 @@ class TableDirectory:
         else:
             parent, name = os.path.split(self.path)
             self.partial = os.path.join(parent, f".{name}.{mark}.partial")
-        if not overwrite and self._is_there():
+        with looking_up(self.path):
+            is_there = not overwrite and self._is_there()
+        if is_there:
             raise PlanError(f"{path} is there already; give another path, or overwrite=True to replace it")
 
     def _is_there(self) -> bool:
