@@ -198,6 +198,17 @@ def test_of_a_job_that_differs_no_speed_up_is_said(tmp_path: Path, history: Hist
     assert "pass 3: the value: 2.0 and 2.5" in text and "x3" not in text
 
 
+def test_the_page_says_why_something_is_not_known(tmp_path: Path, history: History):
+    job = _validated(tmp_path, history)
+    runs = [[StatementResults(("", "w"), 3, (value,))] for value in (1.0, 7.0, 1.5)]
+    unknown = validated(*runs, Tolerance())
+    keep_validation(history, tmp_path / "job.py", tmp_path / "port.py", type(unknown)(
+        unknown.statements, notes=("line 2: x: not compared",)))
+    text = page(history.whole_job(job))
+    assert "<td>on the CPU it differs from itself when its partitions are dealt anew</td>" in text
+    assert "<li>line 2: x: not compared</li>" in text
+
+
 def test_the_page_has_no_script_and_nothing_from_elsewhere(tmp_path: Path, history: History):
     job = _validated(tmp_path, history)
     ended = _run("html", str(job), "--out", str(tmp_path / "job.html"))

@@ -102,7 +102,8 @@ def page_parts(job: dict[str, Any]) -> dict[str, Any]:
             "by_hand": [] if job["diff"] else [each for each in job["advice"] if each["verdict"] == "by hand"],
             "not_ported": not_ported(job),
             "predictions": [_prediction(each, job) for each in job["predictions"]], "spent": breakdowns(job),
-            "validation": last and {"statements": [_statement(each) for each in last["statements"]]}}
+            "validation": last and {"statements": [_statement(each) for each in last["statements"]],
+                                    "notes": last.get("notes", [])}}
 
 
 def not_ported(job: dict[str, Any]) -> list[str]:
@@ -163,10 +164,11 @@ def _statement(statement: dict[str, Any]) -> dict[str, Any]:
     # It is the last one of those that are kept, where there are more passes than these.
     one = statement["passes"][min(differing, len(worst)) - 1] if differing else None
     nearer = f"; nearer to float64: {one['nearer_to_float64']}" if one and "nearer_to_float64" in one else ""
+    why = f"pass {differing}: {one['place']}: {one['reference']} and {one['other']}{nearer}" if one else \
+        next((each["why"] for each in statement["passes"] if each["verdict"] == NOT_KNOWN), "")
     return {**statement, "worst": "not finite" if None in worst else _difference(max(worst, default=0.0)),
             "noise": "not finite" if statement["noise"] is None else _difference(statement["noise"]),
-            "ulps": _bins(statement),
-            "first": f"pass {differing}: {one['place']}: {one['reference']} and {one['other']}{nearer}" if one else ""}
+            "ulps": _bins(statement), "why": why}
 
 
 def _bins(statement: dict[str, Any]) -> list[dict[str, Any]]:
