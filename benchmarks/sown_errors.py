@@ -7,7 +7,6 @@ in another way, and each run's results are compared as ``vispark validate`` does
 
 from __future__ import annotations
 
-import builtins
 import json
 import random
 import sys
@@ -33,7 +32,6 @@ from vispark.migrate.noise import dealt_anew
 from vispark.migrate.port import port
 from vispark.migrate.result_recorder import run
 from vispark.migrate.sites import SourceProgram
-from vispark.migrate.statements import RECORD
 from vispark.migrate.stored_results import opened_results
 from vispark.migrate.validate_command import compared_results
 from vispark.migrate.validation import StatementResults, Validation, validated
@@ -163,8 +161,6 @@ def _as_it_was() -> Iterator[None]:
         for owner, name, value in before:
             setattr(owner, name, value)
         sys.modules["__main__"], sys.path[:] = main_module, path
-        if hasattr(builtins, RECORD):
-            delattr(builtins, RECORD)
 
 
 def results_of(text: str, folder: Path, name: str, more: int = 0) -> list[StatementResults]:

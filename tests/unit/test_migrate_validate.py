@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyspark import cloudpickle
 from pyspark.statcounter import StatCounter
 
 from vispark.migrate.cli import main
@@ -20,7 +21,7 @@ from vispark.migrate.compare import DIFFERS, EQUAL, NOT_KNOWN, WITHIN_NOISE, WIT
 from vispark.migrate.digests import digest, summarize
 from vispark.migrate.errors import NO, UNKNOWN, USAGE, YES, SourceError
 from vispark.migrate.made_of_results import record_what_is_made
-from vispark.migrate.result_recorder import as_records_of
+from vispark.migrate.result_recorder import _DriversRecorder, as_records_of
 from vispark.migrate.statements import RECORD, recorded_statements
 from vispark.migrate.validate_command import recorded_run, statement_results
 from vispark.migrate.validation import StatementResults, grouped, validated, with_nearer, with_order_not_known
@@ -65,7 +66,10 @@ def _lines(source: str) -> list[tuple[int, str, str]]:
     ("f = lambda rows: rows.sum()\n", []),
     ("def closest(p):\n    return helper(p)\ndef helper(p):\n    return p.sum()\nx = rdd.map(closest).first()\n",
      [(5, "", "x")]),
-    ("def norm(p):\n    return p.sum()\nx = rdd.map(lambda p: norm(p) + 1).first()\n", [(3, "", "x")])])
+    ("def norm(p):\n    return p.sum()\nx = rdd.map(lambda p: norm(p) + 1).first()\n", [(3, "", "x")]),
+    ("def norm(p, k):\n    return p.sum()\nf = partial(norm, k=3)\nx = rdd.map(f).first()\n", [(4, "", "x")]),
+    ("class A:\n    def f(self, p):\n        return p.sum() + self.g(p)\n    def g(self, p):\n        return p.max()\n"
+     "    def h(self, rdd):\n        return rdd.map(self.f).collect()\n", [(7, "h", "return")])])
 def test_statements_that_take_results_are_recorded_and_functions_of_tasks_are_not(source, lines):
     assert _lines(source) == lines
 
@@ -94,7 +98,9 @@ def test_a_recorded_program_computes_the_same_and_its_positions_stay(monkeypatch
     ("def best(s):\n    return s[0]\nb = best(rdd2.collectAsMap())\nbest(b)\n", [(2, "return"), (4, "value")]),
     ("class A:\n    def f(self):\n        self.s = rdd.collect()\n    def g(self):\n        self.n = self.s[0]\n",
      [(5, "self.n")]),
-    ("def f(x):\n    s = x.collect()\n    return s[0]\ny = rdd.map(f)\nz = 3\n", [])])
+    ("def f(x):\n    s = x.collect()\n    return s[0]\ny = rdd.map(f)\nz = 3\n", []),
+    ("class A:\n    def fit(self, rdd):\n        self.c = rdd.collect()\n        self.d = rdd.map(self.near).sum()\n"
+     "    def near(self, p):\n        return min(self.c)\n", [])])
 def test_statements_that_make_something_of_records_are_recorded(source, made):
     tree, statements = recorded_statements(source, "job.py")
     record_what_is_made(tree, statements)
@@ -120,6 +126,11 @@ def test_what_a_loop_over_records_leaves_is_recorded_behind_it_and_nothing_else_
     behind = [value for number, value in taken if statements[number].sources and statements[number].target == "w"]
     assert len(behind) == 3 and np.array_equal(behind[-1], plain["w"])
     assert not [each for each in statements if each.target in ("last", "never")]
+
+
+def test_a_recorder_gives_values_as_they_are_in_tasks():
+    recorder = _DriversRecorder(lambda number, value: [value])
+    assert recorder(0, 3) == [3] and cloudpickle.loads(cloudpickle.dumps(recorder))(0, 3) == 3
 
 
 def test_a_script_that_does_not_parse_is_named():

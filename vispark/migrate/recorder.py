@@ -30,8 +30,8 @@ from vispark._utils.callers import _PACKAGES, call_site
 from vispark.migrate.capture import CapturedCall, RunCapture, digest_of, encoded
 from vispark.migrate.clocks import driver_seconds
 from vispark.migrate.compared_reading import compare_readings
-from vispark.migrate.errors import MasterError
-from vispark.migrate.functions import FOLDS, aggregate_verdict, fold_verdict
+from vispark.migrate.errors import MasterError, error_line
+from vispark.migrate.functions import FOLDS, aggregate_verdict, first_line, fold_verdict
 from vispark.migrate.operation_count import operations_of
 from vispark.migrate.probed_chains import ProbedCall, probe_recording
 from vispark.migrate.record_forms import RecordForm, named_of, plain, verdict_by_form, why_not_kept
@@ -116,7 +116,8 @@ class Recorder:
                 finally:
                     error, self.ended = sys.exc_info()[1], time.time()
                     if error is not None and not (isinstance(error, SystemExit) and not error.code):
-                        self.capture.failed = f"{type(error).__name__}: {error}"
+                        self.capture.failed = error_line(str(error)) if isinstance(error, Py4JError) else \
+                            f"{type(error).__name__}: {first_line(str(error))}"
                     self.capture.seconds = time.perf_counter() - self._began
                     self._state.depth = 1
                     self._look()

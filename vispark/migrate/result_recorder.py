@@ -7,7 +7,6 @@ get PARTITIONS more than they ask for; SAMPLES is a file whose random samples ar
 
 from __future__ import annotations
 
-import builtins
 import functools
 import inspect
 import itertools
@@ -54,6 +53,19 @@ class _Repeated:
 _REPEATED = _Repeated()
 
 
+class _DriversRecorder:
+    """Recorder that the program's functions find among its names; in a task it gives values as they are."""
+
+    def __init__(self, record: Callable[[int, Any], Any]) -> None:
+        self._record = record
+
+    def __call__(self, number: int, value: Any) -> Any:
+        return self._record(number, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return eval, ("lambda number, value: value",)
+
+
 def run(script: Path, results: ResultFile, more: int, samples: Iterator[Any] | None) -> None:
     """Run a script as ``__main__``; SystemExit is its own."""
     tree, statements = recorded_statements(script.read_text(encoding="utf-8"), str(script))
@@ -72,7 +84,6 @@ def run(script: Path, results: ResultFile, more: int, samples: Iterator[Any] | N
         results.write(kind, _head_of(statements[number]), value)
         return value
 
-    setattr(builtins, RECORD, record)
     _seed()
     noted = functools.partial(results.write, "draws", [0, 0, "", ""], None)
     seed_tasks(noted)
@@ -81,6 +92,7 @@ def run(script: Path, results: ResultFile, more: int, samples: Iterator[Any] | N
     _repeat_samples(results, samples)
     module = ModuleType("__main__")
     module.__file__ = str(script)
+    setattr(module, RECORD, _DriversRecorder(record))
     sys.modules["__main__"] = module
     sys.path.insert(0, str(script.parent))
     try:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from vispark.migrate.errors import SourceError
 from vispark.migrate.sites import ACTIONS, SOURCES, TRANSFORMATIONS
 
-#: Name under which a changed program finds the recorder; a builtin, as functions of the program call it.
+#: Name under which a changed program finds the recorder.
 RECORD = "__vispark_record__"
 #: Functions that make one value of an iterator.
 _OF_ITERATORS = frozenset(["list", "tuple", "sorted", "set", "dict", "sum", "min", "max"])
@@ -235,17 +235,28 @@ def run_in_tasks(tree: ast.Module) -> set[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             functions.setdefault(node.name, []).append(node)
-        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
+        elif isinstance(node, ast.Assign) and (isinstance(node.value, ast.Lambda | ast.Name | ast.Attribute)
+                                               or _is_partial(node.value)):
             for target in node.targets:
                 functions.setdefault(ast.unparse(target), []).append(node.value)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in (
                 TRANSFORMATIONS | ACTIONS | {"vreduce", "exec", "iterate"}) - SOURCES:
-            names |= _names([*node.args, *(each.value for each in node.keywords)])
+            names |= _used([*node.args, *(each.value for each in node.keywords)])
     searched: set[str] = set()
     while rest := (names & functions.keys()) - searched:
         searched |= rest
-        names |= _names(node for name in rest for node in functions[name])
+        names |= _used(node for name in rest for node in functions[name])
     return names & functions.keys()
+
+
+def _is_partial(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func) in ("partial", "functools.partial")
+
+
+def _used(nodes: Iterable[ast.AST]) -> set[str]:
+    """Return the names that nodes use, those of methods and attributes among them."""
+    nodes = list(nodes)
+    return _names(nodes) | {each.attr for node in nodes for each in ast.walk(node) if isinstance(each, ast.Attribute)}
 
 
 def _names(nodes: Iterable[ast.AST]) -> set[str]:
