@@ -384,7 +384,7 @@ def kill(pids: Iterable[int]) -> None:
     assert eventually(lambda: not any(map(leaks.is_alive, pids)))
 
 
-def eventually(holds: Callable[[], bool], seconds: float = 10.0) -> bool:
+def eventually(holds: Callable[[], bool], seconds: float = 30.0) -> bool:
     """Whether ``holds()`` becomes true within ``seconds``."""
     until = time.monotonic() + seconds
     while not (found := holds()) and time.monotonic() < until:

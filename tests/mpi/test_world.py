@@ -250,7 +250,7 @@ def test_a_rank_that_stops_is_given_up_at_the_deadline(two: list[Node]):
         started = time.monotonic()
         with pytest.raises(ExceptionGroup) as failed:
             app.run((2, 3), app.loop(50), KeepStep(1, "u", "device"), seconds=4.0)
-        assert 2 < time.monotonic() - started < 8
+        assert 2 < time.monotonic() - started < 20
         assert all(isinstance(error, WorldLost) for error in failed.value.exceptions)
         app.run((2, 3), app.loop(5), KeepStep(1, "u", "device"), key=b"another world...")
 

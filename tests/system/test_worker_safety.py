@@ -183,7 +183,7 @@ def test_a_greeting_must_come_in_time_even_if_bytes_keep_coming(worker: Runtime)
     with worker.socket() as slow, worker.socket() as silent:
         began = time.monotonic()
         slow.sendall(struct.pack("!I", 1000))
-        while not (arrived := time.monotonic() - began > GREETING_SECONDS + 0.8):
+        while not (arrived := time.monotonic() - began > GREETING_SECONDS + 5):
             slow.sendall(b"\x91")
             time.sleep(0.2)
             with worker.client("bystander") as client:

@@ -38,7 +38,7 @@ def ask(client: Client) -> Reported:
     return reply
 
 
-def eventually(holds: Callable[[], bool], seconds: float = 10.0) -> bool:
+def eventually(holds: Callable[[], bool], seconds: float = SECONDS) -> bool:
     """Whether ``holds()`` becomes true within ``seconds``."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
