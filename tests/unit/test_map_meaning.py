@@ -104,11 +104,12 @@ def by_vmap(function: Any, record: Any) -> Any:
     return by_map(function, record)
 
 
-def warned(function: Any, records: list[Any], of: str | None = None) -> bool | None:
-    """Whether a warning is given; None where the call is an error."""
+def warned(function: Any, records: list[Any], of: str | None = None, *, anew: bool = True) -> bool | None:
+    """Whether a warning is given; None where the call is an error. Not ``anew``: beside those that were given before."""
     packed = pack(iter(records), seal=lambda keys: keys)
     spec = map_call.record_map(function, (), of)
-    map_call._warned.clear()
+    if anew:
+        map_call._warned.clear()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -133,6 +134,14 @@ def test_vmap_means_what_map_does_or_a_warning_has_both_spellings(name: str):
             continue
         if is_warned is False and wanted is not None:
             assert wanted == by_vmap(function, record), f"{written} of {record!r} is silently something else"
+
+
+def test_each_function_and_each_form_of_records_is_warned_of_once():
+    """Also functions on one line, and one function of records of two forms."""
+    map_call._warned.clear()
+    pair, double = lambda v: (v, v), lambda v: 2 * v
+    assert [warned(each, RECORDS["pair"], anew=False) for each in (pair, double, pair, double)] == [1, 1, 0, 0]
+    assert [warned(double, RECORDS["tuple of ints"], anew=False) for _ in range(2)] == [1, 0]
 
 
 @pytest.mark.parametrize("of", ["record", "row", "value"])

@@ -59,8 +59,8 @@ else:
 #: What a function may be of.
 OF = ("record", "value", "row")
 
-#: The places of functions that were warned of, in this process.
-_warned: set[tuple[str, int, str]] = set()
+#: The places of functions that were warned of, in this process, each with the form of the records.
+_warned: set[tuple[str, nodes.At, object]] = set()
 
 
 class MapShape(NamedTuple):
@@ -212,9 +212,12 @@ def resolve_maps(calls: Sequence[Call], layout: RecordLayout, signature: Signatu
 
 
 def _warn(spec: MapSpec, layout: RecordLayout, signature: Signature, whole: bool) -> None:
-    """Warn, once a place, of a function that may mean something else for ``map``, which passes it the whole record."""
+    """Warn, once a function and form of records, of one that may mean something else for ``map``, which passes it the
+    whole record.
+    """
     definition = spec.function.definition
-    place = definition.text.file, definition.at.line, layout.kind
+    parts = tuple([(each.form, each.types[0] in ("bool", "int", "float")) for each in layout.parts])
+    place = definition.text.file, definition.at, (layout.kind, layout.keyed, parts)
     if spec.of or whole or layout.kind == "grid" or place in _warned:
         return
     if message := _difference_to_map(spec, layout, signature):
