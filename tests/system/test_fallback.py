@@ -128,6 +128,8 @@ def test_a_spark_job_may_be_an_error(sc: SparkContext, cached: VRDD, monkeypatch
     with_fallback(monkeypatch, sc, "error")
     with pytest.raises(PlanError, match=r"spark\.vispark\.fallback=error"):
         cached.reduce(lambda a, b: [a, print][0])
+    with pytest.raises(PlanError, match="str is not among the functions that can be translated"):
+        cached.max(key=lambda x: str(x))
     assert cached.top(1) == [30.0] and cached.sum() == sum(NUMBERS)
     with pytest.raises(PlanError, match="does not join its two values"):
         cached.vmap(lambda x: (1, x)).reduceByKey(lambda a, b: (a + b) / 2).collect()
@@ -166,6 +168,20 @@ def test_a_transformation_that_python_does_is_told_of_once_a_line(sc: SparkConte
     with_fallback(monkeypatch, sc, "error")
     with pytest.raises(PlanError, match=r"spark\.vispark\.fallback=error"):
         TRANSFORMATIONS[name](cached)
+
+
+@pytest.mark.parametrize("fold", [
+    lambda rdd: rdd.foldByKey(0, operator.add), lambda rdd: rdd.aggregateByKey(0, operator.add, operator.add),
+    lambda rdd: rdd.combineByKey(int, operator.add, operator.add)])
+def test_a_fold_by_key_of_sparks_is_told_of_unless_keys_are_objects(sc: SparkContext, monkeypatch: pytest.MonkeyPatch,
+                                                                    fold: Callable[[RDD], RDD]):
+    with_fallback(monkeypatch, sc, "error")
+    numbers = sc.parallelize([(1, 2), (1, 3)], 2).cache("GPU")
+    for pairs in (numbers, numbers.vmap(lambda kv: (kv[0], kv[1]), of="record")):
+        with pytest.raises(PlanError, match="of the folds by key reduceByKey is the workers'"):
+            fold(pairs)
+        assert fold(pairs.recv()).collect() == [(1, 5)]
+    assert fold(sc.parallelize([("a", 2), ("a", 3)], 2).cache("GPU")).collect() == [("a", 5)]
 
 
 def test_what_python_is_meant_for_is_not_told_of(sc: SparkContext, numbers: RDD, cached: VRDD,

@@ -40,6 +40,7 @@ from vispark.runtime.driver.residency import Residency
 from vispark.runtime.driver.result import PartialResult
 from vispark.runtime.driver.session import Session
 from vispark.runtime.executor.tasks import Receive
+from vispark.translate import TranslationError, trace
 
 if TYPE_CHECKING:
     from vispark.api import table_output
@@ -56,6 +57,17 @@ _EXPECTED = ("collectAsMap", "foreach", "foreachPartition")
 _NO_KERNEL = "it has no kernel; what has one: sum, mean, min, max, reduce, fold, aggregate and reduceByKey(numKeys=)"
 _UNTRUSTED = ("the result may not be Python's: an integer overflows, or floats that are compared are NaN, or zeros of "
               "which the order says whose sign is left")
+
+
+def _why_no_kernel(arguments: Iterable[Any]) -> str:
+    """Return the reason why workers do not run an action: that of the first function that cannot be translated, if any.
+    """
+    for each in filter(callable, arguments):
+        try:
+            trace(each)
+        except TranslationError as error:
+            return error.message
+    return _NO_KERNEL
 
 
 class RecordedRDD(LineageWalk):
@@ -280,7 +292,8 @@ class RecordedRDD(LineageWalk):
                     return result
                 return Session.of(self.ctx).jobs.run(lambda: getattr(RDD, action)(self, *arguments, **named))
             reason = self._folds.get(action, IN_DRIVER)
-            why = _UNTRUSTED if not isinstance(reason, str) else _NO_KERNEL if reason is IN_DRIVER else reason
+            lacks = _why_no_kernel((*arguments, *named.values())) if reason is IN_DRIVER else reason
+            why = lacks if isinstance(lacks, str) else _UNTRUSTED
             report_fallback(self.ctx, action, f"VRDD {self._shown()}", why)
         self._save_checkpoint()
         # PySpark's own are reduce(), which would be told of, too.

@@ -1,7 +1,7 @@
 """Transformations of PySpark's that bring a VRDD's records back to Python, which the user is told of.
 
 Those whose name says that Python or a shuffle does the work (``map``, ``mapPartitions``, ``groupByKey``, ``join``...)
-are not among them.
+are not among them; folds by key are, unless the keys are objects, which workers never see.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 from vispark._utils.boundary import brief
 from vispark.api.fallback import is_asked_for_by_user, report_fallback
+from vispark.api.keyed import pairs_of
+from vispark.data.records.pairs import not_pairs
 
 _Class = TypeVar("_Class", bound=type)
 
@@ -28,11 +30,18 @@ _REASONS = {
     "zip": _MEETS + 'send both as one record: a.zip(b).map(lambda r: {"a": r[0], "b": r[1]}).cache("GPU")',
 }
 
+#: Folds by key that workers have no kernels for.
+_FOLDS_BY_KEY = "aggregateByKey", "combineByKey", "foldByKey"
+_REDUCED = ("of the folds by key reduceByKey is the workers': a vmap before it makes of each value what is added up, as "
+            "(key, (value, 1))")
+
 
 def tells_of_transformations(cls: _Class) -> _Class:
     """Have a class of VRDDs apply ``spark.vispark.fallback`` where a user calls one of these on data that is cached."""
     for name, reason in _REASONS.items():
         setattr(cls, name, brief(_telling(getattr(cls, name), name, reason)))
+    for name in _FOLDS_BY_KEY:
+        setattr(cls, name, brief(_telling_by_key(getattr(cls, name), name)))
     return cls
 
 
@@ -41,5 +50,14 @@ def _telling(method: Callable[..., Any], name: str, reason: str) -> Callable[...
     def called(self: Any, *arguments: Any, **named: Any) -> Any:
         if self._is_held() and is_asked_for_by_user():
             report_fallback(self.ctx, name, f"VRDD {self._shown()}", reason, _HOW)
+        return method(self, *arguments, **named)
+    return called
+
+
+def _telling_by_key(method: Callable[..., Any], name: str) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def called(self: Any, *arguments: Any, **named: Any) -> Any:
+        if is_asked_for_by_user():
+            pairs_of(self, name, not_pairs, _REDUCED)
         return method(self, *arguments, **named)
     return called
