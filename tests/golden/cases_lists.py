@@ -404,6 +404,8 @@ case("np.sort along an axis", BLOCKS)(
 case("np.sort of float16 and of bools", rows(4, 9, "float16"))(lambda p: (np.sort(p), np.sort(p > 0)))
 case("np.argsort", ODD)(lambda p: (np.argsort(p)[:5], p.argsort()[0]))
 case("np.argsort of equal numbers", TIES)(lambda p: np.argsort(p))
+case("np.argsort that is to be stable", TIES)(
+    lambda p: (np.argsort(p, kind="stable"), np.argsort(p, stable=True), np.sort(p, kind="mergesort")))
 case("sorted", DOUBLES)(lambda p: (sorted(p)[2], sum(sorted(p)[1:-1]), np.array(sorted(p, reverse=True))))
 case("sorted of a tuple", I32[:6])(lambda n: sorted((n, n * 0, n // 2))[1])
 case("sorted by a key", rows(6, 7), golden="sorted_by_key")(

@@ -47,6 +47,26 @@ case("np.nanvar along an axis", HOLED, tolerance=16)(
     lambda m: np.nanvar(m, axis=0))
 case("np.nanvar of integers", WHOLE, tolerance=16)(
     lambda p: np.nanvar(p))
+case("np.nan_to_num of float32", F32)(
+    lambda x: (np.nan_to_num(x), np.nan_to_num(x / 0, nan=1.5), np.nan_to_num(x * np.inf, True, 2, 3, -4)))
+case("np.nan_to_num of float64", F64)(
+    lambda x: (np.nan_to_num(x), np.nan_to_num(x / 0, posinf=None, neginf=x)))
+case("np.nan_to_num of float16", F16)(
+    lambda x: np.nan_to_num(x))
+case("np.nan_to_num of integers", I8)(
+    lambda x: (np.nan_to_num(x), np.nan_to_num(x > 2)))
+case("np.nan_to_num of a row", GAPS)(
+    lambda p: (np.nan_to_num(p), np.nan_to_num(p / 0, nan=p[0], posinf=7).sum(), np.nan_to_num(2.5)))
+case("np.sinc", F32, tolerance=16)(
+    lambda x: (np.sinc(x * 0), np.sinc(x / 64)))
+case("np.sinc of integers and rows", WHOLE, tolerance=64)(
+    lambda p: np.sinc(p / 8))
+case("np.fix", F32)(
+    lambda x: (np.fix(x), np.fix(-x)))
+case("np.take", P)(
+    lambda p: (np.take(p, [0, -1, 2]), np.take(p, 3), np.take(p, np.array([1, 1]))))
+case("np.clip, limits that an integer type does not hold", np.uint8([[0, 7, 255]]))(
+    lambda p: (np.clip(p, -1, 9), p.clip(3, 300), np.clip(p[0], -5, 1000)))
 case("np.repeat", P)(
     lambda p: np.repeat(p, 3))
 case("np.repeat along an axis", BLOCKS)(

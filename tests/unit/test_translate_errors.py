@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import pickle
 import re
@@ -217,7 +218,19 @@ def _captured_list(x):
 
 
 def _captured_dict(x):
-    return x + table["a"]
+    return x + table[x]
+
+
+def _lacking_key(x):
+    return x + table["b"]
+
+
+def _nested_iterators(x):
+    return sum(itertools.accumulate((x, 1)))
+
+
+def _first_of(x):
+    return next(i for i in range(3) if i > x)
 
 
 def _changes_object(x):
@@ -326,7 +339,10 @@ LACKING = [
     (_walrus_sometimes, 23, ":= in what is evaluated only sometimes"),
     (_walrus_late, 17, "y is read before := gives it a value"),
     (_walrus_in_generator, 17, ":= in what is evaluated only sometimes"),
-    (_captured_dict, 16, "table is a dict"),
+    (_captured_dict, 16, r"table is a dict.*table\["),
+    (_lacking_key, 16, "table has no item 'b'; it has 'a'"),
+    (_nested_iterators, 16, r"itertools.accumulate is not supported; write loops"),
+    (_first_of, 12, "next is not supported; write a loop with break"),
     (_changes_object, 0, r"assigning to \.rate is not supported"),
     (_wrapped, 0, "(?s)try is not supported.*plain is decorated.*plain.__wrapped__"),
     (_set, 16, "set is not supported"),

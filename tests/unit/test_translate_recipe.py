@@ -26,6 +26,13 @@ def helped(x):
     return x * scale
 
 
+options = {"rate": 0.5}
+
+
+def of_options(x):
+    return x * options["rate"]
+
+
 def helper_of_others(x):
     return x + scale
 
@@ -68,6 +75,16 @@ def test_code_is_read_once_and_values_at_each_call(reads: list, monkeypatch: pyt
     assert again.definition is first.definition
     assert values(again) == {"scale": 3.0, "table": [1, 7, 3], "pair[1]": 2.0, "settings.rate": 0.25, "pair[0]": 1.0}
     assert values(first)["scale"] == 2.0
+
+
+def test_an_item_of_a_dict_is_what_it_is_at_each_call(reads: list, monkeypatch: pytest.MonkeyPatch):
+    assert values(trace(of_options)) == {"options['rate']": 0.5}
+    monkeypatch.setitem(options, "rate", 2.5)
+    assert values(trace(of_options)) == {"options['rate']": 2.5}
+    assert reads == [of_options]
+    monkeypatch.delitem(options, "rate")
+    with pytest.raises(TranslationError, match="options has no item 'rate'; it has"):
+        trace(of_options)
 
 
 def test_a_variable_that_two_functions_read_is_captured_once(reads: list):

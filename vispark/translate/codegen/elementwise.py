@@ -181,9 +181,42 @@ def clip(emit: Emitter, a: Value, a_min: Value | None = None, a_max: Value | Non
         present = [bound for bound in bounds if bound is not None]
         if len(present) > 1:
             raise Refusal("np.clip takes a_min and a_max, or min and max, and not both")
-        if present and not isinstance(present[0], Nothing):
+        if present and not isinstance(present[0], Nothing) and not _is_beyond(present[0], a, name):
             a = ufunc(emit, name, (a, present[0]))
     return a
+
+
+def _is_beyond(bound: Value, a: Value, name: str) -> bool:
+    """Return whether a bound is a Python int that an integer type cannot hold, and that leaves its numbers alone."""
+    kind = getattr(a, "type", None)
+    if not (isinstance(bound, Number) and bound.type.weak and isinstance(bound.value, int) and kind
+            and kind.kind in "iu"):
+        return False
+    held = np.iinfo(kind.dtype)
+    return bound.value < held.min if name == "maximum" else bound.value > held.max
+
+
+@lowers("numpy.nan_to_num", "x copy= nan= posinf= neginf=")
+def nan_to_num(emit: Emitter, x: Value, copy: Value | None = None, nan: Value | None = None,
+               posinf: Value | None = None, neginf: Value | None = None) -> Value:
+    """Return ``np.nan_to_num(x, copy, nan, posinf, neginf)``."""
+    x = call_library(emit, "numpy.asarray", (x,), {})
+    if x.type.kind == "c":
+        raise Refusal("np.nan_to_num of complex numbers is not supported; use .real and .imag")
+    if x.type.kind != "f":
+        return x
+    most = float(np.finfo(x.type.dtype).max)
+    fills = [literal(default) if given is None or isinstance(given, Nothing) else given
+             for given, default in ((nan, 0.0), (posinf, most), (neginf, -most))]
+
+    def finite(number: Number, *fills: Number) -> Number:
+        tests = (scalars.ufunc("isnan", number), scalars.ufunc("greater", number, literal(most)),
+                 scalars.ufunc("less", number, literal(-most)))
+        for test, fill in zip(tests, fills, strict=True):
+            number = numbers.where(test, cast(fill, x.type), number)
+        return number
+
+    return elementwise(emit, finite, x, *fills)
 
 
 @lowers("clip", "value min= max= out!", method="clip")

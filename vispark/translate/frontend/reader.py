@@ -222,7 +222,8 @@ class _Pool:
 
 
 #: What takes a string that is no dtype's name.
-_OF_STRINGS = tuple(map(form.Library, ("numpy.linalg.norm", "numpy.einsum", "numpy.pad", "numpy.convolve")))
+_OF_STRINGS = tuple(map(form.Library, ("numpy.linalg.norm", "numpy.einsum", "numpy.pad", "numpy.convolve", "numpy.sort",
+                                       "numpy.argsort")))
 
 
 @dataclass(frozen=True)
@@ -646,10 +647,21 @@ class _Reader:
     def _Subscript(self, node: ast.Subscript) -> Expression:
         value = self.loose(node.value)
         if isinstance(value, _Outside):
-            raise self.error(node.value, why_not(value.value, value.name))
+            return self._item(node, value)
         if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
             return form.FieldOf(value, node.slice.value, at=place(node))
         return form.Index(value, self._indices(node.slice), at=place(node))
+
+    def _item(self, node: ast.Subscript, outside: _Outside) -> Expression:
+        """Read the item that a dict from around the function has under a key that is written out."""
+        items = outside.value
+        if not (isinstance(items, dict) and isinstance(node.slice, ast.Constant)):
+            raise self.error(node.value, why_not(items, outside.name))
+        key = node.slice.value
+        if key not in items:
+            raise self.error(node, f"{outside.name} has no item {key!r}; it has {', '.join(map(repr, items))[:200]}")
+        found_at = self.pool.recipe.follow(outside.found, recipe.item, key)
+        return self.static(items[key], f"{outside.name}[{key!r}]", place(node), found_at)
 
     def _indices(self, node: ast.expr) -> tuple[Expression, ...]:
         parts = node.elts if isinstance(node, ast.Tuple) else [node]

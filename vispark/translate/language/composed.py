@@ -27,6 +27,22 @@ def select(condlist, choicelist, default=0):
     return chosen
 
 
+@written_as("numpy.sinc", "x")
+def sinc(x):
+    angle = math.pi * np.asarray(x)
+    return np.where(angle == 0, 1.0, np.sin(angle) / angle)
+
+
+@written_as("numpy.fix", "x out!")
+def fix(x):
+    return np.trunc(x)
+
+
+@written_as("numpy.take", "a indices axis! out! mode!", instead={"axis": "write a[:, indices]"})
+def take(a, indices):
+    return np.ravel(a)[indices]
+
+
 @written_as("numpy.tril", "m k=")
 def tril(m, k=0):
     return np.where(np.arange(m.shape[-1]) - np.arange(m.shape[-2 if m.ndim > 1 else 0])[:, None] <= k, m,

@@ -109,7 +109,7 @@ def _taken(name: str) -> str:
     declared, refused = signature(name)
     names = [("*" if one.kind == one.VAR_POSITIONAL else "") + one.name for one in declared.parameters.values()
              if one.name not in refused]
-    return f"it takes {', '.join(names)} here"
+    return f"its arguments here are {', '.join(names)}" if len(names) > 1 else f"its argument here is {''.join(names)}"
 
 
 def _counted(number: int) -> str:

@@ -98,14 +98,23 @@ _INSTEAD_OF_NUMPY = {
     "histogram": "is not supported; np.array([((p >= a) & (p < b)).sum() for a, b in zip(edges[:-1], edges[1:])])",
     "solve": "is not supported; write the elimination as loops over an array of np.zeros, or use exec with a kernel",
     "correlate": "is not supported; np.convolve(a, v[::-1], mode) is that of real numbers",
-    "nan_to_num": "is not supported; write np.where(np.isnan(p), 0, p)",
+    "bincount": "has as many items as its largest number says, which is not known before the kernel runs; of numbers "
+                "below n it is np.array([np.count_nonzero(p == k) for k in range(n)])",
+    "piecewise": "is not supported; write np.where(test, a, b), or np.select of several tests",
+    "vectorize": "is not supported; write np.array([f(v) for v in p])",
+    "apply_along_axis": "is not supported; write np.array([f(row) for row in m])",
+    "finfo": "is not supported inside of a function; make its number a variable outside: eps = np.finfo(np.float32).eps",
+    "cov": "is not supported; of two rows it is ((a - a.mean()) * (b - b.mean())).sum() / (len(a) - 1)",
+    "delete": "is not supported; write np.concatenate((p[:k], p[k + 1:]))",
+    "insert": "is not supported; write np.concatenate((p[:k], np.array([x]), p[k:]))",
     "array_equal": "is not supported; write np.all(a == b)",
     "indices": "is not supported; write np.arange(n)[:, None] and np.arange(m)",
     "meshgrid": "is not supported; write x[None, :] and y[:, None]",
     "broadcast_to": "is not supported; arithmetic broadcasts by itself",
 }
 for _same, _as in (("flatnonzero", "nonzero"), ("argwhere", "nonzero"), ("compress", "nonzero"), ("extract", "nonzero"),
-                   ("inv", "solve"), ("det", "solve"), ("lstsq", "solve"), ("cholesky", "solve")):
+                   ("inv", "solve"), ("det", "solve"), ("lstsq", "solve"), ("cholesky", "solve"),
+                   ("iinfo", "finfo"), ("corrcoef", "cov")):
     _INSTEAD_OF_NUMPY[_same] = _INSTEAD_OF_NUMPY[_as]
 
 
@@ -129,11 +138,18 @@ def why_not(value: Any, name: str) -> str:
                 "take() gives")
     if isinstance(value, types.ModuleType):
         return f"the module {name} is no value; use one of its functions"
-    if isinstance(value, dict | set | frozenset | str | bytes):
+    if isinstance(value, dict):
+        return (f"{name} is a dict, which a kernel cannot take as a whole; write the key of the item that is wanted, "
+                f'{name}["key"], or its own variable')
+    if isinstance(value, set | frozenset | str | bytes):
         return (f"{name} is a {type(value).__name__}, which a kernel cannot take; it takes numbers, arrays and "
                 "tuples")
     if value is map or value is filter:
         return f"{name} is not supported; write a generator, as in sum(f(v) for v in p if v > 0)"
+    if value is next:
+        return f"{name} is not supported; write a loop with break, or np.argmax(p > x) for the first place"
+    if getattr(value, "__module__", "") == "itertools":
+        return f"{name} is not supported; write loops over range(), or np.cumsum(p) for sums so far"
     if library.is_random(value):
         return (f"{name} is not supported: a kernel draws no random numbers; draw them before, and make them a field "
                 "or an argument")

@@ -24,8 +24,9 @@ from vispark.translate.language.registry import lowers
 _KNOWN = "the axis must be known before the kernel runs"
 
 
-@lowers("numpy.sort", "a axis= kind! order! * stable!")
-def sort(emit: Emitter, a: Value, axis: Value | None = None) -> Array:
+@lowers("numpy.sort", "a axis= kind= order! * stable=")
+def sort(emit: Emitter, a: Value, axis: Value | None = None, kind: Value | None = None, *,
+         stable: Value | None = None) -> Array:
     """Sort an array by a sorting network, whose comparisons do not depend on the numbers."""
     array = array_argument(emit, a, "np.sort")
     if isinstance(axis, Nothing):
@@ -54,8 +55,8 @@ def in_order(emit: Emitter, stored: Array) -> Array:
     return stored
 
 
-@lowers("numpy.argsort", "a axis! kind! order! * stable!", method="argsort")
-def argsort(emit: Emitter, a: Value) -> Array:
+@lowers("numpy.argsort", "a axis! kind= order! * stable=", method="argsort")
+def argsort(emit: Emitter, a: Value, kind: Value | None = None, *, stable: Value | None = None) -> Array:
     """Return the places in order; equal numbers keep theirs."""
     array = row_argument(emit, a, "np.argsort")
     keys = sortable(emit, array, "keys")
