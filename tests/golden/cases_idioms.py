@@ -126,8 +126,8 @@ SETTINGS = {"rate": 0.5, "weights": np.float32([1, 2, 3]), 7: (2.0, 1), "deep": 
 
 
 case("items of a dict", P, tolerance=16)(
-    lambda p: (p * SETTINGS["rate"], p[:3] @ SETTINGS["weights"], p[0] * SETTINGS[7][0], p[1] + SETTINGS["deep"]["shift"],
-               SETTINGS["act"](p[2])))
+    lambda p: (p * SETTINGS["rate"], p[:3] @ SETTINGS["weights"], p[0] * SETTINGS[7][0],
+               p[1] + SETTINGS["deep"]["shift"], SETTINGS["act"](p[2])))
 
 
 # -- lists from helpers, lists of unlike items, named tuples ----------------------------------------------------------

@@ -105,7 +105,7 @@ def by_vmap(function: Any, record: Any) -> Any:
 
 
 def warned(function: Any, records: list[Any], of: str | None = None, *, anew: bool = True) -> bool | None:
-    """Whether a warning is given; None where the call is an error. Not ``anew``: beside those that were given before."""
+    """Whether a warning is given; None where the call is an error. Not ``anew``: beside those given before."""
     packed = pack(iter(records), seal=lambda keys: keys)
     spec = map_call.record_map(function, (), of)
     if anew:

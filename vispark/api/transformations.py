@@ -32,8 +32,8 @@ _REASONS = {
 
 #: Folds by key that workers have no kernels for.
 _FOLDS_BY_KEY = "aggregateByKey", "combineByKey", "foldByKey"
-_REDUCED = ("of the folds by key reduceByKey is the workers': a vmap before it makes of each value what is added up, as "
-            "(key, (value, 1))")
+_REDUCED = ("of the folds by key reduceByKey is the workers': a vmap before it makes of each value what is added up, "
+            "as (key, (value, 1))")
 
 
 def tells_of_transformations(cls: _Class) -> _Class:

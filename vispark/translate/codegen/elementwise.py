@@ -200,23 +200,26 @@ def _is_beyond(bound: Value, a: Value, name: str) -> bool:
 def nan_to_num(emit: Emitter, x: Value, copy: Value | None = None, nan: Value | None = None,
                posinf: Value | None = None, neginf: Value | None = None) -> Value:
     """Return ``np.nan_to_num(x, copy, nan, posinf, neginf)``."""
-    x = call_library(emit, "numpy.asarray", (x,), {})
-    if x.type.kind == "c":
+    given = plain(call_library(emit, "numpy.asarray", (x,), {}))
+    if not isinstance(given, Number | Array):
+        raise Refusal(f"np.nan_to_num is of numbers and arrays, and this is {describe(given)}")
+    kind = given.type
+    if kind.kind == "c":
         raise Refusal("np.nan_to_num of complex numbers is not supported; use .real and .imag")
-    if x.type.kind != "f":
-        return x
-    most = float(np.finfo(x.type.dtype).max)
-    fills = [literal(default) if given is None or isinstance(given, Nothing) else given
-             for given, default in ((nan, 0.0), (posinf, most), (neginf, -most))]
+    if kind.kind != "f":
+        return given
+    most = float(np.finfo(kind.dtype).max)
+    fills = [literal(default) if fill is None or isinstance(fill, Nothing) else fill
+             for fill, default in ((nan, 0.0), (posinf, most), (neginf, -most))]
 
     def finite(number: Number, *fills: Number) -> Number:
         tests = (scalars.ufunc("isnan", number), scalars.ufunc("greater", number, literal(most)),
                  scalars.ufunc("less", number, literal(-most)))
         for test, fill in zip(tests, fills, strict=True):
-            number = numbers.where(test, cast(fill, x.type), number)
+            number = numbers.where(test, cast(fill, kind), number)
         return number
 
-    return elementwise(emit, finite, x, *fills)
+    return elementwise(emit, finite, given, *fills)
 
 
 @lowers("clip", "value min= max= out!", method="clip")

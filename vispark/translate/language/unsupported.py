@@ -103,7 +103,7 @@ _INSTEAD_OF_NUMPY = {
     "piecewise": "is not supported; write np.where(test, a, b), or np.select of several tests",
     "vectorize": "is not supported; write np.array([f(v) for v in p])",
     "apply_along_axis": "is not supported; write np.array([f(row) for row in m])",
-    "finfo": "is not supported inside of a function; make its number a variable outside: eps = np.finfo(np.float32).eps",
+    "finfo": "is not supported; make its number a variable outside the function: eps = np.finfo(np.float32).eps",
     "cov": "is not supported; of two rows it is ((a - a.mean()) * (b - b.mean())).sum() / (len(a) - 1)",
     "delete": "is not supported; write np.concatenate((p[:k], p[k + 1:]))",
     "insert": "is not supported; write np.concatenate((p[:k], np.array([x]), p[k:]))",

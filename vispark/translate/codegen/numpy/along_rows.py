@@ -56,7 +56,8 @@ def _running(emit: Emitter, symbol: str, value: Value, axis: Value | None, dtype
 
 
 @lowers("numpy.diff", "a n! axis! prepend! append!", instead={
-    "n": "write np.diff(np.diff(p))", "axis": "along the first one write m[1:] - m[:-1], along the last one leave it out"})
+    "n": "write np.diff(np.diff(p))",
+    "axis": "along the first one write m[1:] - m[:-1], along the last one leave it out"})
 def diff(emit: Emitter, a: Value) -> Value:
     """Return ``np.diff(a)``."""
     array = array_argument(emit, a, "np.diff")
