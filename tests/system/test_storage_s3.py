@@ -14,6 +14,7 @@ import vispark
 from tests.optional import needed
 from tests.system.object_store import ObjectStore, serving
 from tests.system.topology import Topology
+from tests.system.vrdd_tools import warm_up
 from vispark import Grid
 from vispark.data.grid import files, npy
 from vispark.data.storage import systems
@@ -48,7 +49,9 @@ def s3() -> Iterator[ObjectStore]:
 @pytest.fixture(scope="module")
 def sc(s3: ObjectStore, local: Topology) -> Iterator[SparkContext]:
     """A context whose tasks find S3 too."""
-    with local.context({f"spark.executorEnv.{name}": value for name, value in s3.environment.items()}) as context:
+    with local.context({f"spark.executorEnv.{name}": value for name, value in s3.environment.items()} | {
+            "spark.vispark.device": "host"}) as context:
+        warm_up(context)
         yield context
 
 
@@ -138,13 +141,37 @@ def test_rows_are_read_from_s3(s3: ObjectStore, sc: SparkContext):
     rows = np.arange(3000.0, dtype="f4").reshape(1000, 3)
     text = "".join(" ".join(map(str, row)) + "\n" for row in rows.tolist()).encode()
     located("s3://bucket/rows/points.txt").write([text], len(text))
-    system = systems.opened("s3://bucket/rows")[0]
     for path in ("s3://bucket/rows/points.txt", "s3://bucket/rows"):
         found = np.array(vispark.read_text(sc, path, dtype="float32").collect())
         np.testing.assert_array_equal(np.sort(found, 0), rows)
-    # One for each process, with the connections that it keeps.
+    _disconnect()
+
+
+def _disconnect() -> None:
+    """Let go of fsspec's store, of which each process has one, with the connections that it keeps."""
+    system = systems.opened("s3://bucket/rows")[0]
     system._construct_store.cache_clear()
     type(system).clear_instance_cache()
+
+
+def test_tables_are_written_to_s3(s3: ObjectStore, sc: SparkContext):
+    table, there = sc.parallelize([1.0, 2.0, 3.0], 2).cache("GPU"), "s3://bucket/tables/t"
+    table.write_parquet(there)
+    whole = {"_SUCCESS": True, "part-00000.parquet": True, "part-00001.parquet": True}
+    assert located(there).names() == whole
+    assert sorted(vispark.read_parquet(sc, there).collect()) == [1.0, 2.0, 3.0]
+    with pytest.raises(PlanError, match=f"{there} is there already"):
+        table.write_parquet(there)
+    table.vmap(lambda x: 2 * x).write_parquet(there, overwrite=True)
+    assert located(there).names() == whole
+    assert sorted(vispark.read_parquet(sc, there).collect()) == [2.0, 4.0, 6.0]
+    with s3.refusing():
+        for overwrite in (False, True):
+            with pytest.raises(PlanError, match=rf"^{there}\S* cannot be \w+( \w+)?: .*privileges[^\n]*$"):
+                table.write_parquet(there, overwrite=overwrite)
+    assert located(there).names() == whole
+    table.unpersist()
+    _disconnect()
 
 
 @pytest.mark.parametrize("nbytes", [1 << 10, 80 << 20], ids=["one put", "parts"])

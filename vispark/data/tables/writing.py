@@ -16,7 +16,7 @@ from pyspark.sql import types as spark
 
 from gpu_worker.protocol.errors import PlanError
 from vispark.data.records.partition_schema import FetchedPartition
-from vispark.data.records.text.splits import fsspec_of, looking_up
+from vispark.data.records.text.splits import NO_ANSWER, fsspec_of, looking_up
 from vispark.data.storage.systems import block_for, opened
 from vispark.data.tables import output
 from vispark.data.tables.arrow import pa
@@ -64,8 +64,8 @@ class WriteTask:
         path = f"{self.directory}/{name}"
         try:
             return PartFile(partition, name, _write(path, columns, self.compression, self.schema))
-        except (OSError, pa.ArrowException) as error:
-            raise PlanError(f"{path} cannot be written: {error}") from error
+        except (*NO_ANSWER, pa.ArrowException) as error:
+            raise PlanError(f"{path} cannot be written: {str(error).partition(chr(10))[0]}") from error
 
 
 def _batches(columns: Sequence[output.OutputColumn], wanted: spark.StructType | None) -> Iterator[Any]:
@@ -130,6 +130,8 @@ class TableDirectory:
     """
 
     def __init__(self, path: str, *, overwrite: bool):
+        if not path:
+            raise PlanError("the path is empty; it names the directory of a table")
         self._is_url = "://" in path
         self.path = path.rstrip("/") if self._is_url else os.path.abspath(path)
         self._overwrite = overwrite
@@ -163,9 +165,10 @@ class TableDirectory:
                 self._system.makedirs(self.partial, exist_ok=True)
             else:
                 os.makedirs(self.partial)
-        except OSError as error:
-            raise PlanError(f"{self.path} cannot be made: {error.strerror or error}; write to a directory that is "
-                            "there or can be made") from error
+        except NO_ANSWER as error:
+            said = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+            raise PlanError(f"{self.path} cannot be made: {said}; write to a directory that is there or can be made"
+                            ) from error
 
     def commit(self, parts: Sequence[PartFile]) -> None:
         """Put the files in place, and ``_SUCCESS`` beside them; what other attempts wrote is deleted.
@@ -173,13 +176,15 @@ class TableDirectory:
         Raises
         ------
         PlanError
-            If a file is not where the driver looks for it.
+            If a file is not where the driver looks for it, or it cannot be put in place.
         """
         try:
             self._commit_url(parts) if self._is_url else self._commit_local(parts)
         except FileNotFoundError as error:
             raise PlanError(f"a file that a task wrote is not there for the driver: {error}; the path must be of a "
                             "file system that all nodes share") from error
+        except NO_ANSWER as error:
+            raise PlanError(f"{self.path} cannot be written: {str(error).partition(chr(10))[0]}") from error
 
     def _commit_local(self, parts: Sequence[PartFile]) -> None:
         names = {part.name: f"part-{part.partition:05}.parquet" for part in parts}
@@ -208,7 +213,8 @@ class TableDirectory:
             self._system.rm(name, recursive=True)
         for part in parts:
             self._system.mv(f"{self.partial}/{part.name}", f"{self.path}/part-{part.partition:05}.parquet")
-        self._system.rm(self.partial, recursive=True)
+        with suppress(FileNotFoundError):       # an object store has no directory without objects
+            self._system.rm(self.partial, recursive=True)
         self._system.pipe_file(f"{self.path}/_SUCCESS", b"")
 
     def abandon(self) -> None:
@@ -216,5 +222,5 @@ class TableDirectory:
         if not self._is_url:
             shutil.rmtree(self.partial, ignore_errors=True)
             return
-        with suppress(OSError):
+        with suppress(*NO_ANSWER):
             self._system.rm(self.partial, recursive=True)

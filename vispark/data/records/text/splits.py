@@ -88,8 +88,9 @@ def opened(path: str) -> BinaryIO:
     try:
         # The reader asks for large pieces, so that another buffer would only be another copy.
         return fsspec_of(path).open(path, "rb") if "://" in path else open(path, "rb", buffering=0)
-    except OSError as error:
-        raise PlanError(f"{path} cannot be read: {error}; text files must be within reach of every node") from error
+    except NO_ANSWER as error:
+        raise PlanError(f"{path} cannot be read: {str(error).partition(chr(10))[0]}; text files must be within reach "
+                        "of every node") from error
 
 
 def fsspec_of(path: str) -> Any:
@@ -97,7 +98,8 @@ def fsspec_of(path: str) -> Any:
     return systems.opened(path)[0]
 
 
-_NO_ANSWER: tuple[type[Exception], ...] = (OSError, *objects.ERRORS)
+#: What a file system raises that does not answer, or refuses.
+NO_ANSWER: tuple[type[Exception], ...] = (OSError, *objects.ERRORS)
 
 
 @contextmanager
@@ -105,7 +107,7 @@ def looking_up(path: str) -> Iterator[None]:
     """Raise PlanError where a file system does not answer what files there are."""
     try:
         yield
-    except _NO_ANSWER as error:
+    except NO_ANSWER as error:
         # Behind the first paragraph is what the store's library knows of its own.
         raise PlanError(f"{path} cannot be looked up: {str(error).partition(chr(10))[0]}") from error
 
@@ -124,6 +126,8 @@ def files_of(path: str, kind: str) -> list[tuple[str, int]]:
 
 
 def _files(path: str, kind: str) -> list[tuple[str, int]]:
+    if not path:
+        raise PlanError(f"the path is empty; it names a {kind} file, or several with commas between")
     with looking_up(path):
         files = _remote(path) if "://" in path else _local(path)
     if not files:
