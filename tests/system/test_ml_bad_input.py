@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
 from pyspark.ml import classification as mllib_classification
 from pyspark.ml import clustering as mllib_clustering
 from pyspark.ml import feature as mllib_feature
@@ -29,7 +29,7 @@ from pyspark.sql.types import DoubleType, StructField, StructType
 
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import host_context
-from vispark.errors import PlanError, RecordError, VisparkError
+from vispark.errors import PlanError, RecordError, TaskError, VisparkError
 from vispark.ml import (
     classification,
     clustering,
@@ -40,6 +40,7 @@ from vispark.ml import (
     recommendation,
     regression,
 )
+from vispark.ml.optim.admm import consensus
 from vispark.runtime.driver.session import Session
 
 pytest.importorskip("pyarrow")
@@ -83,7 +84,7 @@ REFUSED: dict[str, tuple[list[Any], set[str], str]] = {
     "NaN weight": ([(1.0, NAN, [1.0]), (0.0, 1.0, [2.0])], WEIGHTED, "NaN or infinite"),
     "negative weight": ([(1.0, -1.0, [1.0]), (0.0, 3.0, [2.0])], WEIGHTED, "negative weights"),
     "no weight": ([(1.0, 0.0, [1.0]), (0.0, 0.0, [2.0])], WEIGHTED, "all weights are 0"),
-    "lengths": ([(1.0, 1.0, [1.0]), (0.0, 1.0, [2.0, 3.0])], set(FAMILIES), "length"),
+    "lengths": ([(1.0, 1.0, [1.0, 4.0]), (0.0, 1.0, [2.0, 3.0, 4.0])], set(FAMILIES), "length"),
     "one class": ([(1.0, 1.0, [1.0]), (1.0, 1.0, [2.0])], CLASSIFIERS - {"FMClassifier"}, "one class"),
     "squares": ([(1.0, 1.0, [1e200]), (0.0, 1.0, [2.0])],
                 {*LABELLED, *CLUSTERED} - {"FMClassifier", "FMRegressor"}, "beyond float64"),
@@ -301,6 +302,67 @@ def test_bad_sentences_and_sets(spark: SparkSession, frames: Callable[[str], Dat
         with pytest.raises(PlanError, match="length"):
             model.approxNearestNeighbors(rows, Vectors.dense(1.0, 2.0), 1)
     assert neighbors.NearestNeighbors(k=9, inputCol="x").fit(rows).search([[1.0]])[0].tolist() == [[0.0, 1.0]]
+
+
+def test_trainings_of_rdds_take_defaults_and_refuse_what_mllib_does(sc: SparkContext):
+    vectors, ratings = sc.parallelize([[0.0], [1.0], [8.0], [9.0]], 2), sc.parallelize([(0, 0, 4.0), (0, 1, 2.0)], 2)
+    pairs = sc.parallelize([(0.0, [-1.0]), (1.0, [1.0])], 2)
+    # Without a seed it is the default one.
+    assert sorted(each.tolist() for each in clustering.KMeans.train(vectors, 2).clusterCenters) == [[0.5], [8.5]]
+    assert recommendation.ALS.train(ratings, 1).rank == recommendation.ALS.trainImplicit(ratings, 1).rank == 1
+    for train, parameter in ((lambda: clustering.KMeans.train(vectors, 0), "k"),
+                             (lambda: clustering.KMeans.train(vectors, 2, initializationMode="far"), "initMode"),
+                             (lambda: recommendation.ALS.train(ratings, 0), "rank"),
+                             (lambda: classification.LogisticRegression.train(pairs, -1), "maxIter")):
+        with pytest.raises(IllegalArgumentException, match=f"parameter {parameter} given invalid value"):
+            train()
+    for train, word in ((lambda: clustering.KMeans.train(sc.parallelize([1.0, 2.0]), 2), "vector"),
+                        (lambda: classification.LogisticRegression.train(vectors), "LabeledPoint"),
+                        (lambda: recommendation.ALS.train(sc.parallelize([(1, 2)], 1), 2), "Rating")):
+        with pytest.raises(TaskError, match=f"TypeError: a {word}"):
+            train()
+
+
+def test_estimators_of_vispark_alone_refuse_what_they_are_not_of(spark: SparkSession):
+    x = Vectors.dense
+    rows = spark.createDataFrame([(x(1, 2), 1.0), (x(2, 1), 2.0)], ["x", "n"])
+    lengths = spark.createDataFrame([(x(1),), (x(1, 2, 3),)], ["x"])
+    nearest = neighbors.NearestNeighbors(inputCol="x")
+    for fit, kind, text in (
+            (lambda: decomposition.NMF(k=1).fit(rows), ValueError, "NMF needs inputCol"),
+            (lambda: decomposition.NMF(k=1, inputCol="n").fit(rows), TypeError, "column 'n' is double: NMF is of vec"),
+            (lambda: decomposition.NMF(k=1, inputCol="x", maxIter=-1).fit(rows), ValueError, "maxIter is -1"),
+            (lambda: decomposition.NMF(k=1, inputCol="x", tol=NAN).fit(rows), ValueError, "tol nan"),
+            (lambda: neighbors.NearestNeighbors(inputCol="y").fit(rows), AnalysisException, "y"),
+            (lambda: nearest.fit(rows).nearest([NAN, 1.0]), RecordError, "a query with NaN"),
+            (lambda: nearest.fit(lengths).nearest([1.0, 2.0]), RecordError, "several lengths")):
+        with pytest.raises(kind, match=text):
+            fit()
+    null = spark.createDataFrame([(1.0, x(1.0)), (None, x(2.0))], ["y", "x"])
+    with pytest.raises(PlanError, match=r"column 'y0: double\(y\)' is null"):
+        regression.LinearRegression(featuresCol="x", labelCol="y").fit(null)
+
+
+def test_a_consensus_refuses_numbers_and_losses_that_are_none():
+    def squares(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return (points ** 2).sum(axis=1), 2 * points
+    for given in ({"parts": 0}, {"size": 0}, {"l2": -1.0}, {"rho": NAN}, {"inner": 0}):
+        with pytest.raises(ValueError, match="are to be at least"):
+            consensus(squares, **{"parts": 1, "size": 2} | given)
+    with pytest.raises(ValueError, match="shapes"):
+        consensus(lambda points: (np.zeros(2), points), parts=1, size=2)
+    with pytest.raises(ValueError, match="not finite at 0"):
+        consensus(lambda points: (np.full(1, NAN), points), parts=1, size=2)
+    met = []
+
+    def barrier(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        with np.errstate(invalid="ignore"):
+            values = (-np.log(0.5 - points) - 20 * points)[:, 0]
+        met.append(np.isnan(values).any())
+        return values, 1 / (0.5 - points) - 20
+    # A step to where the loss is no number is shortened.
+    np.testing.assert_allclose(consensus(barrier, parts=1, size=1).x, [0.45], atol=1e-4)
+    assert any(met)
 
 
 def test_a_covariance_beyond_float64_is_an_error(frames: Callable[[str], DataFrame]):

@@ -85,8 +85,9 @@ class LogisticRegression(LabelledFit, classification.LogisticRegression):
         1
         """
         family = "binomial" if numClasses == 2 else "multinomial"
-        learner = cls(maxIter=iterations, regParam=regParam if regType else 0.0, tol=tolerance, fitIntercept=intercept,
-                      elasticNetParam=float(regType == "l1"), family=family)
+        learner = rdds.learner_of(
+            cls, maxIter=iterations, regParam=regParam if regType else 0.0, tol=tolerance, fitIntercept=intercept,
+            elasticNetParam=float(regType == "l1"), family=family)
         with rdds.held(rdds.labelled(data)) as points:
             fit = learner._fitted(points, {"vals": range(numClasses)})
         table, row = fit.coefficients, fit.intercepts

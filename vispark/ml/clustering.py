@@ -82,8 +82,8 @@ class KMeans(DeviceFit, clustering.KMeans):
         >>> sorted(center.tolist() for center in model.clusterCenters)
         [[0.5], [8.5]]
         """
-        learner = cls(k=k, maxIter=maxIterations, initMode=initializationMode, seed=seed, tol=epsilon,
-                      distanceMeasure=distanceMeasure)
+        learner = rdds.learner_of(cls, k=k, maxIter=maxIterations, initMode=initializationMode, seed=seed, tol=epsilon,
+                                  distanceMeasure=distanceMeasure)
         start = None if initialModel is None else np.array([np.asarray(each) for each in initialModel.clusterCenters])
         with rdds.held(rdds.numbered(rdd)) as points:
             centers, _, _ = learner._fitted(points, start)

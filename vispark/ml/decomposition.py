@@ -27,7 +27,7 @@ from vispark.ml.base import Unsuited
 from vispark.ml.loads import load, one, plain
 from vispark.ml.moments import check, totals
 from vispark.ml.optim.normal_equations import solve_nonnegative
-from vispark.ml.vectors import vectors_of
+from vispark.ml.vectors import check_vectors, vectors_of
 
 _Params: Any = Params
 _Writer: Any = DefaultParamsWriter
@@ -101,6 +101,9 @@ class NMF(Estimator[Any], NMFParams, DefaultParamsReadable[Any], DefaultParamsWr
     def _fit(self, dataset: DataFrame) -> NMFModel:
         if self.getK() < 1:
             raise ValueError(f"k is {self.getK()}: it must be at least 1")
+        if self.getMaxIter() < 0 or not self.getTol() >= 0:
+            raise ValueError(f"maxIter is {self.getMaxIter()} and tol {self.getTol()}: neither may be below 0")
+        check_vectors(dataset, self)
         points = load(dataset, {"x": plain(self.getInputCol()), "w": one()}, can_mask=True, can_round=True)
         mean = _checked_mean(points)
         draws = np.random.default_rng(self.getSeed() % 2**63)

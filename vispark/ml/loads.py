@@ -294,23 +294,26 @@ def unload(df: DataFrame | None = None) -> None:
 
 def _loaded(df: DataFrame, fields: Fields, dtype: str) -> VRDD:
     columns_of = {field: column if isinstance(column, tuple) else (column,) for field, (_, column) in fields.items()}
-    chosen = df.select(*[column.alias(f"{field}{place}") for field, columns in columns_of.items()
-                         for place, column in enumerate(columns)])
-    held = _held(chosen, len(columns_of["x"]), dtype) if "x" in columns_of else None
+    # Errors name what a field is of; two fields may be of one column.
+    names_of = {field: [f"{field}{place}: {fields[field][0]}".replace(".", "_") for place in range(len(columns))]
+                for field, columns in columns_of.items()}
+    chosen = df.select(*[column.alias(name) for field, columns in columns_of.items()
+                         for name, column in zip(names_of[field], columns, strict=True)])
+    held = _held(chosen, names_of["x"], dtype) if "x" in columns_of else None
     rows: Any = from_dataframe(chosen, {
-        field: [f"{field}{place}" for place in range(len(columns))] if isinstance(fields[field][1], tuple)
-        else f"{field}0" for field, columns in columns_of.items()}, {"x": held} if held else None)
+        field: names if isinstance(fields[field][1], tuple) else names[0] for field, names in names_of.items()},
+        {"x": held} if held else None)
     points: VRDD = rows.persist("GPU_AND_HOST")
     return points.vmap(widen) if held == "float32" else points
 
 
-def _held(chosen: DataFrame, count: int, dtype: str) -> str | None:
-    """Return the type in which the columns ``x0``, ``x1``... are held; None where they are no numbers."""
-    types = [of_spark(chosen.schema[f"x{place}"].dataType) for place in range(count)]
+def _held(chosen: DataFrame, names: list[str], dtype: str) -> str | None:
+    """Return the type in which some columns are held side by side; None where they are no numbers."""
+    types = [of_spark(chosen.schema[name].dataType) for name in names]
     if not all(each.dtype for each in types):
         return None
     is_narrow = all(each.dtype in _NARROW for each in types)
-    is_of_arrays = count > 1 or types[0].kind != "number"
+    is_of_arrays = len(names) > 1 or types[0].kind != "number"
     return "float32" if is_narrow or (is_of_arrays and dtype == "float32") else "float64"
 
 

@@ -21,11 +21,14 @@ def totals(points: VRDD, function: Any, *arguments: Any) -> tuple[Any, ...]:
     Raises
     ------
     Unsuited
-        If there are no rows, on which MLlib has its own say.
+        If there are no rows, or arrays of several lengths, on which MLlib has its own say.
     """
     try:
         sums: tuple[Any, ...] = points.vmap(function, *arguments).reduce(_add)
     except ValueError as error:
+        if "broadcast" in str(error):
+            # Of sums of partitions each of which has its own length.
+            raise Unsuited("the vectors are of several lengths") from error
         if "empty" not in str(error):
             raise
         raise Unsuited("there are no rows") from error

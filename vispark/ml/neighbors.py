@@ -19,7 +19,7 @@ from vispark.errors import RecordError
 from vispark.ml.base import Unsuited
 from vispark.ml.loads import load, plain
 from vispark.ml.moments import totals
-from vispark.ml.vectors import arrays_of
+from vispark.ml.vectors import arrays_of, check_vectors
 
 _Params: Any = Params
 
@@ -119,6 +119,7 @@ class NearestNeighbors(Estimator[Any], NearestNeighborsParams, DefaultParamsRead
     def _fit(self, dataset: DataFrame) -> NearestNeighborsModel:
         if self.getK() < 1:
             raise ValueError(f"k is {self.getK()}: it must be at least 1")
+        check_vectors(dataset, self)
         model = NearestNeighborsModel(dataset)
         return self._copyValues(model._resetUid(self.uid))
 
@@ -166,18 +167,23 @@ class NearestNeighborsModel(Model, NearestNeighborsParams):
         Raises
         ------
         RecordError
-            If there are no rows, or they are of another length than a query, or not all of one.
+            If there are no rows, or they are of another length than a query, or not all of one, or there is a NaN or
+            an infinity.
         """
         rows = numbered_rows(self._dataset, self.getInputCol())
         keys = [np.asarray(key.toArray() if hasattr(key, "toArray") else key, float) for key in queries]
         try:
-            count, width, least = totals(rows, _lengths)
+            count, width, squares, total = totals(rows, _lengths)
         except Unsuited as reason:
             raise RecordError(f"there is nothing to search: {reason}") from reason
+        if count * squares != width ** 2:
+            raise RecordError("the rows are of several lengths")
         if wrong := [key for key in keys if width != count * key.size or key.ndim != 1]:
             raise RecordError(f"a query has {wrong[0].size} numbers, and the rows {width / count:g}")
-        if not np.isfinite(least):
+        if not np.isfinite(total):
             raise RecordError("rows with NaN or infinite numbers have no distance: filter them out")
+        if not np.isfinite(keys).all():
+            raise RecordError("a query with NaN or infinite numbers has no distance")
         nearest = [nearest_vectors(rows, _euclidean, (key,), self.getK()) for key in keys]
         return np.array([distances for distances, _ in nearest]), np.array([vectors for _, vectors in nearest])
 
@@ -190,7 +196,7 @@ def _first(row: Any) -> Any:
 
 
 def _lengths(x: Any, i: Any) -> Any:
-    return 1, len(x), x.sum()
+    return 1, len(x), len(x) ** 2, x.sum()
 
 
 def _euclidean(x: Any, i: Any, key: Any) -> Any:

@@ -16,6 +16,19 @@ from vispark.ml.base import Unsuited
 from vispark.ml.loads import widen
 
 
+def learner_of(kind: Any, **params: Any) -> Any:
+    """Return an estimator with those parameters that are not None, once MLlib has checked them.
+
+    Raises
+    ------
+    IllegalArgumentException
+        If MLlib refuses a parameter.
+    """
+    learner = kind(**{name: value for name, value in params.items() if value is not None})
+    learner._transfer_params_to_java()
+    return learner
+
+
 @contextmanager
 def held(records: RDD[Any], *, has_vectors: bool = True) -> Iterator[VRDD]:
     """Give the records on the devices, and forget them at the end.
@@ -59,11 +72,17 @@ def rated(data: RDD[Any]) -> RDD[Any]:
 
 def _vector(value: Any) -> np.ndarray:
     array = np.asarray(value.toArray() if hasattr(value, "toArray") else value)
+    if array.ndim != 1 or array.dtype.kind not in "biuf":
+        raise TypeError(f"a vector of pyspark, an array, or a list of numbers is needed, and not {value!r:.80}")
     return array if array.dtype == np.float32 else array.astype(float)
 
 
 def _labelled(record: Any) -> dict[str, Any]:
-    label, features = (record.label, record.features) if hasattr(record, "features") else record
+    if hasattr(record, "features"):
+        record = record.label, record.features
+    if len(record) != 2:
+        raise TypeError(f"a LabeledPoint, or a pair of a label and a vector, is needed, and not {record!r:.80}")
+    label, features = record
     return {"x": _vector(features), "y": float(label), "w": 1.0}
 
 
@@ -73,6 +92,8 @@ def _numbered(partition: int, records: Any) -> Iterator[dict[str, Any]]:
 
 
 def _rated(record: Any) -> dict[str, float]:
+    if len(record) != 3:
+        raise TypeError(f"a Rating, or a tuple of user, product and rating, is needed, and not {record!r:.80}")
     user, item, rating = record
     return {"u": float(user), "i": float(item), "r": float(np.float32(rating))}
 

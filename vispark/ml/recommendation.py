@@ -79,7 +79,9 @@ class ALS(DeviceFit, recommendation.ALS):
         >>> round(ALS.train(ratings, 1, 10, seed=1).predict(1, 0))
         6
         """
-        return cls(rank=rank, maxIter=iterations, regParam=lambda_, nonnegative=nonnegative, seed=seed)._of(ratings)
+        learner: ALS = rdds.learner_of(cls, rank=rank, maxIter=iterations, regParam=lambda_, nonnegative=nonnegative,
+                                       seed=seed)
+        return learner._of(ratings)
 
     @classmethod
     def trainImplicit(cls, ratings: Any, rank: int, iterations: int = 5, lambda_: float = 0.01, *, alpha: float = 0.01,
@@ -100,8 +102,9 @@ class ALS(DeviceFit, recommendation.ALS):
         >>> model.predict(0, 0) > model.predict(1, 0)
         True
         """
-        return cls(rank=rank, maxIter=iterations, regParam=lambda_, nonnegative=nonnegative, seed=seed,
-                   implicitPrefs=True, alpha=alpha)._of(ratings)
+        learner: ALS = rdds.learner_of(cls, rank=rank, maxIter=iterations, regParam=lambda_, nonnegative=nonnegative,
+                                       seed=seed, implicitPrefs=True, alpha=alpha)
+        return learner._of(ratings)
 
     def _of(self, ratings: Any) -> rdds.RatingFactors:
         with rdds.held(rdds.rated(ratings), has_vectors=False) as records:

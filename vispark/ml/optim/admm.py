@@ -68,7 +68,9 @@ class _Part:
         after = self.x + step
         before = self.loss + 0.5 * rho * ((self.x - target) ** 2).sum()
         slope = float((self.gradient + rho * (self.x - target)) @ step)
-        if loss + 0.5 * rho * ((after - target) ** 2).sum() > before + _DECREASE * slope and self.length > 1e-10:
+        objective = loss + 0.5 * rho * ((after - target) ** 2).sum()
+        # A loss that is no number is too large.
+        if not objective <= before + _DECREASE * slope and self.length > 1e-10:
             self.length /= 2
             return
         change = gradient - self.gradient
@@ -101,6 +103,11 @@ def consensus(losses: Losses, parts: int, size: int, *, l1: float = 0.0, l2: flo
     tolerance : float
         It ends when the parts differ by less than this share of the point, and the point changes as little.
 
+    Raises
+    ------
+    ValueError
+        If a number is out of its range, or the losses are not finite at 0, or of another shape.
+
     Examples
     --------
     >>> centers = np.array([[1.0, 2.0], [3.0, 6.0]])
@@ -108,8 +115,16 @@ def consensus(losses: Losses, parts: int, size: int, *, l1: float = 0.0, l2: flo
     >>> found.x.round(6)
     array([2., 4.])
     """
+    if min(parts, size, inner) < 1 or min(iterations, l1, l2) < 0 or not rho > 0:
+        raise ValueError("parts, size and inner are to be at least 1, iterations, l1 and l2 at least 0, rho above 0: "
+                         f"they are {parts}, {size}, {inner}, {iterations}, {l1}, {l2} and {rho}")
     mean, duals = np.zeros(size), np.zeros((parts, size))
     values, gradients = losses(np.zeros((parts, size)))
+    if np.shape(values) != (parts,) or np.shape(gradients) != (parts, size):
+        raise ValueError(f"losses and gradients are to have the shapes {(parts,)} and {(parts, size)}, and have "
+                         f"{np.shape(values)} and {np.shape(gradients)}")
+    if not (np.isfinite(values).all() and np.isfinite(gradients).all()):
+        raise ValueError("losses or gradients are not finite at 0, where the parts begin")
     states = [_Part(np.zeros(size), float(value), gradient) for value, gradient in zip(values, gradients, strict=True)]
     passes, distances = 1, np.zeros(parts)
     for _ in range(iterations):
