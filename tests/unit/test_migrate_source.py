@@ -123,6 +123,16 @@ def test_a_function_that_only_a_run_has_is_not_known(tmp_path: Path):
         assert ended.exit_code == UNKNOWN and "a recorded run says what its function is" in ended.output
 
 
+@pytest.mark.parametrize("function", ["lambda x: missing.f(x)", "other", "by_name"])
+def test_what_an_import_that_fails_would_give_is_not_known(tmp_path: Path, function: str):
+    path = tmp_path / "job.py"
+    path.write_text("import no_such_module as missing\nfrom no_such import by_name\ndef other(x): return missing.f(x)\n"
+                    f"d = sc.parallelize(a).cache()\nfor i in b:\n    d.map({function}).sum()\n")
+    ended = CliRunner().invoke(main, ["qualify", "--no-history", str(path)])
+    assert ended.exit_code == UNKNOWN and "a recorded run says what its function is" in ended.output
+    assert "line 1 could not be executed: ModuleNotFoundError" in ended.output
+
+
 def test_a_reason_in_another_file_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "helped_by.py").write_text("def f(x):\n    return open(x)\n")
     path = tmp_path / "job.py"

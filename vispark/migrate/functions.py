@@ -96,6 +96,8 @@ class FunctionMaker:
                                       "__builtins__": builtins}
         #: Names of the module that only a run has, which its functions may use.
         self.computed: set[str] = set()
+        #: Names of definitions that could not be executed, of which nothing is known.
+        self.missing: set[str] = set()
         lines = program.source.splitlines(keepends=True)
         linecache.cache[program.file] = (len(program.source), None, lines, program.file)
         if imports:
@@ -120,6 +122,7 @@ class FunctionMaker:
             exec(code, self.names)
         except OF_THE_USER as error:
             self.failed.append(f"line {statement.lineno} could not be executed: {type(error).__name__}: {error}")
+            self.missing |= _defined_by(statement)
 
     def _alias(self, statement: ast.Assign, code: types.CodeType) -> None:
         """Give a type, a function or a module its other name; what is none of these is left to a run."""
@@ -164,6 +167,8 @@ class FunctionMaker:
     def verdict(self, node: ast.expr, method: str) -> Verdict | None:
         """Return the translator's verdict on the function of an operation; None where it cannot be made."""
         worst: Verdict | None = None
+        if self._used(node) & self.missing:
+            return None
         for stand_in in _STAND_INS:
             self.names.update(dict.fromkeys(self.computed, stand_in))
             try:
@@ -178,6 +183,15 @@ class FunctionMaker:
                 return verdict
             worst = worst or verdict
         return worst
+
+    def _used(self, node: ast.expr) -> set[str]:
+        """Return the names that an expression uses, and those of the program's functions among these."""
+        used, todo = set[str](), list[ast.AST]([node])
+        while todo:
+            names = {each.id for each in ast.walk(todo.pop()) if isinstance(each, ast.Name)} - used
+            used |= names
+            todo += [self.program.functions[name] for name in names & self.program.functions.keys()]
+        return used
 
     def _inner_functions(self, node: ast.expr) -> list[ast.stmt]:
         """Return the functions that are defined in the functions around an expression."""
@@ -272,6 +286,13 @@ def _definitions(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
         elif isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None and (
                 _is_literal(statement.value) or (isinstance(statement, ast.Assign) and _is_alias(statement))):
             yield statement
+
+
+def _defined_by(statement: ast.stmt) -> set[str]:
+    """Return the names that an import, or the definition of a function or a class, gives a module."""
+    if isinstance(statement, ast.Import | ast.ImportFrom):
+        return {each.asname or each.name.partition(".")[0] for each in statement.names}
+    return {statement.name} if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) else set()
 
 
 def _is_alias(statement: ast.Assign) -> bool:

@@ -278,7 +278,8 @@ def _validate(way: RunAnswer, request: _Asked, answer: Qualification, ported: Po
     times = "" if validation.cpu_seconds is None or validation.gpu_seconds is None else (
         f"\nthe program: {validation.cpu_seconds:.1f} s as it was, {validation.gpu_seconds:.1f} s ported")
     way.document["predicted"] = [asdict(each) for each in predicted]
-    way.say("validate", "\n".join([validation.as_text() + times, *map(str, predicted), f"port: {changed}"]), began)
+    what = "the port, which computes something else" if validation.verdict == DIFFERS else "port"
+    way.say("validate", "\n".join([validation.as_text() + times, *map(str, predicted), f"{what}: {changed}"]), began)
     store.keep(lambda history: keep_validation(history, request.script, changed, validation, answer, traces,
                                                request.cluster))
     store.keep(lambda history: keep_predictions(history, request.job_in(history), answer, validation))
