@@ -93,6 +93,11 @@ def test_a_stencil_is_an_exchange_as_wide_as_it_reads_and_a_launch():
     assert made.inputs[0].positions == tuple(range(6))
 
 
+def test_a_function_that_reads_neighbours_without_being_a_stencil_is_told_what_it_gets():
+    with pytest.raises(TranslationError, match=r"(?s)float32 has no items.*a grid's blocks.*@stencil"):
+        lowered(GRID, vmap(lambda u: u[0, 1]))
+
+
 def test_of_fields_what_is_read_by_offsets_is_exchanged_and_nothing_twice():
     work = lowered(FIELDS, APPEND, vmap(drift), APPEND, vmap(push), vmap(lambda v: {"v": v + 1}))
     exchanges = [[(halo.field, halo.below, halo.above) for halo in step.halos] for step in work.steps

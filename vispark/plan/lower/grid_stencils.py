@@ -18,7 +18,10 @@ from vispark.plan.cuda_source import ArrayValue, Kernels
 from vispark.plan.loop_call import LoopSpec
 from vispark.plan.map_call import MapSpec
 from vispark.plan.slots import ArgumentRef, ModuleTable, SlotTable
-from vispark.translate import ElementField, StencilKernel, specialise_stencil
+from vispark.translate import ElementField, StencilKernel, TranslationError, specialise_stencil
+
+_OF_CELLS = ("The records are a grid's blocks, and the function gets the number of one cell; a function that reads "
+             "neighbours, as u[0, 1], is decorated with @stencil")
 
 #: Cells below and above along each axis.
 Reach = tuple[tuple[int, int], ...]
@@ -60,8 +63,13 @@ class CellMap:
         PlanError
             If it gives what is no grid's cell.
         """
-        kernel = specialise_stencil(spec.function, cls.fields(signature), spec.values, dims=description.ndim,
-                                    halo=tuple((width, width) for width in description.halo))
+        try:
+            kernel = specialise_stencil(spec.function, cls.fields(signature), spec.values, dims=description.ndim,
+                                        halo=tuple((width, width) for width in description.halo))
+        except TranslationError as error:
+            if spec.function.definition.halo is None:
+                error.args = (f"{error.message}\n  {_OF_CELLS}", *error.args[1:])
+            raise
         if kernel.structure.kind == "tuple":
             raise PlanError("the new value of a grid's cell is a number, or a dict of fields; a tuple would make its "
                             "block something else: name the fields", Place(operation=spec.label))
