@@ -1,4 +1,4 @@
-"""Writes the parts of the documentation that come from code: ``python -m docs.generate``, in the repository's root.
+"""Writer of the parts of the documentation that come from code: ``python -m docs.generate``, in the repository's root.
 
 A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``; tests/policy/test_docs.py compares it.
 """
@@ -27,7 +27,7 @@ _PART = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTA
 
 
 def message_unions() -> str:
-    """Each union of messages with its members, in the order of their numbers."""
+    """Return a list of each union of messages with its members, in the order of their numbers."""
     unions = ("Greeting", "Admission", "Request", "Reply", "AdminRequest", "AdminReply", "Step", "Argument")
     rows = []
     for name in unions:
@@ -38,7 +38,7 @@ def message_unions() -> str:
 
 
 def message_records() -> str:
-    """Each record with its fields and what it is, in the order of the files."""
+    """Return tables of each record with its fields and its meaning, in the order of the files."""
     rows = []
     for name, record in (vars(grids) | vars(publications) | vars(messages)).items():
         if dataclasses.is_dataclass(record) and isinstance(record, type):
@@ -48,7 +48,7 @@ def message_records() -> str:
 
 
 def caps() -> str:
-    """The limits that hold before anything is allocated."""
+    """Return a table of the limits that hold before anything is allocated."""
     known = [
         ("a frame before the greeting is read", f"{wire.MAX_GREETING} bytes"),
         ("any later frame", f"{wire.MAX_FRAME} bytes"),
@@ -70,7 +70,7 @@ def caps() -> str:
 
 
 def error_tree() -> str:
-    """Every error below its base, with what it says of itself."""
+    """Return a tree of every error below its base, with its summary."""
     lines: list[str] = []
 
     def add(kind: type, depth: int) -> None:
@@ -84,7 +84,7 @@ def error_tree() -> str:
 
 
 def fail_points() -> str:
-    """Every fail-point, in the order in which a plan passes them."""
+    """Return a table of every fail-point, in the order in which a plan passes them."""
     rows = [f"| `{name}` | {where} |" for name, where in failpoints.NAMES.items()]
     return _table(("fail-point", "where it is"), rows)
 
@@ -127,7 +127,7 @@ PARTS: dict[str, Callable[[], str]] = {
 
 
 def generated(text: str) -> str:
-    """A page with its generated parts as they should be."""
+    """Return a page with its generated parts as they should be."""
     return _PART.sub(lambda match: f"{match[1]}\n{PARTS[match[2]]()}\n{match[3]}", text)
 
 
@@ -145,12 +145,12 @@ def _table(head: tuple[str, ...], rows: list[str]) -> str:
 
 
 def _type(annotation: str | type | types.UnionType) -> str:
-    """An annotation; a ``|`` would end the table's cell."""
+    """Return an annotation as text; a ``|`` would end the table's cell."""
     return str(annotation).replace("|", "or")
 
 
 def _sentence(documented: type) -> str:
-    """The first paragraph of a docstring in one line, without its markup."""
+    """Return the first paragraph of a docstring in one line, without its markup."""
     text = documented.__doc__ or ""
     if text.startswith(f"{documented.__name__}("):      # made by dataclasses
         return ""

@@ -1,4 +1,4 @@
-"""Takes the pictures of the guide anew: ``python -m docs.pictures [NAME...]``, in the repository's root.
+"""Pictures of the guide, taken anew: ``python -m docs.pictures [NAME...]``, in the repository's root.
 
 NAME is ``dashboards`` (of docs/loop.py while it runs, and what ``gpu-worker top`` shows then), ``notebooks`` (what of
 their outputs is kept) or ``report`` (of PySpark's K-means after ``vispark run``). Chromium draws them, as Debian has

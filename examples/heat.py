@@ -30,12 +30,12 @@ def heat(u, k):
 
 
 def mode(cells):
-    """The slowest mode at the inner points of a cube of side 1: it decays as exp(-3 pi^2 t)."""
+    """Return the slowest mode at the inner points of a cube of side 1: it decays as exp(-3 pi^2 t)."""
     return lambda z, y, x: np.float32(math.prod(np.sin(np.pi * (axis + 1) / (cells + 1)) for axis in (z, y, x)))
 
 
 def error(sc, cells, duration):
-    """The largest deviation from the analytic solution after a time."""
+    """Return the largest deviation from the analytic solution after a time."""
     steps = round(duration * (cells + 1) ** 2 / NUMBER)
     blocks = Grid((cells,) * 3, splits=SPLITS, halo=1, boundary=0.0).scatter(sc, mode(cells)).cache("GPU")
     blocks.count()

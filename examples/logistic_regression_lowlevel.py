@@ -24,7 +24,7 @@ PLAIN = "plain PySpark, NumPy blocks"
 
 
 def write_files(folder: str, rows: np.ndarray, files: int = 8) -> None:
-    """A label, -1 or 1, and its features on each line."""
+    """Write a label, -1 or 1, and its features on each line."""
     for index, part in enumerate(np.array_split(rows, files)):
         np.savetxt(Path(folder, f"part-{index:02}.txt"), part, fmt="%.6g")
 
@@ -50,7 +50,7 @@ def plain_gradient(block: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 
 def descend(gradient, features: int, rate: float, iterations: int, title: str) -> tuple[np.ndarray, float]:
-    """The weights after some iterations, and the seconds that one takes."""
+    """Return the weights after some iterations, and the seconds that one takes."""
     w = np.zeros(features, np.float32)
     gradient(w)                                    # brings the data in
     start = time.perf_counter()

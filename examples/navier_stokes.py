@@ -63,7 +63,7 @@ def correct(u_star, v_star, p, dt, h, walls):
 
 
 def phases(dt, h, nu, lid, walls):
-    """The maps of a step, each with its arguments."""
+    """Return the maps of a step, each with its arguments."""
     turns = np.pi * (2 * (np.arange(SWEEPS) * 8 % SWEEPS) + 1) / (2 * SWEEPS)       # in an order that rounds little
     weights = 2 / (2 + LEAST - (2 - LEAST) * np.cos(turns))
     return [(predict, (dt, h, nu, lid, walls)), (divergence, (dt, h)), *((sweep, (float(each),)) for each in weights),
@@ -71,7 +71,7 @@ def phases(dt, h, nu, lid, walls):
 
 
 def vortices(sc, cells, splits, duration=1.0, nu=0.1):
-    """The largest error of Taylor and Green's decaying vortices after a time."""
+    """Return the largest error of Taylor and Green's decaying vortices after a time."""
     h = 2 * np.pi / cells
     steps = math.ceil(duration * nu / (0.15 * h**2))
     start = {"u": lambda j, i: np.sin(i * h) * np.cos((j + 0.5) * h),
@@ -85,7 +85,7 @@ def vortices(sc, cells, splits, duration=1.0, nu=0.1):
 
 
 def cavity(sc, cells, splits, reynolds):
-    """The steady flow in a cavity whose lid moves to the right, and its stable step in time."""
+    """Return the steady flow in a cavity whose lid moves to the right, and its stable step in time."""
     h, nu = 1 / cells, 1 / reynolds
     dt = min(1.6 * nu, 0.2 * h**2 / nu, 0.5 * h)
     grid = Grid((cells, cells), splits=splits, halo=1, boundary={"p": "mirrored"}, fields=FIELDS)
@@ -99,7 +99,7 @@ def cavity(sc, cells, splits, reynolds):
 
 
 def compare(u, v, reynolds, picture):
-    """Streamlines, and the velocities along the centre lines beside the table's; their largest difference."""
+    """Draw streamlines and the velocities along the centre lines; return their largest difference from the table's."""
     cells, table = len(u), np.genfromtxt(TABLE, delimiter=",", names=True, skip_header=3)
     middles = np.concatenate([[0], (np.arange(cells) + 0.5) / cells, [1]])
     along_y, along_x = np.concatenate([[0], u[:, cells // 2], [1]]), np.concatenate([[0], v[cells // 2], [0]])
