@@ -6,7 +6,9 @@ import ast
 import functools
 import inspect
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -118,11 +120,30 @@ def test_every_public_name_is_in_the_reference():
                for name in listed)
 
 
+def _listed() -> dict[str, Any]:
+    """Return the public names that the reference lists, and what they are."""
+    page = (ROOT / "docs/reference/api.md").read_text(encoding="utf-8")
+    return {name: functools.reduce(getattr, name.split("."), vispark)
+            for name in re.findall(r"^   ([\w.]+)$", page, re.MULTILINE)}
+
+
+def test_every_public_function_documents_its_parameters():
+    undocumented = {name: missing for name, what in _listed().items()
+                    if inspect.isfunction(what) and (missing := _without_a_line(what))}
+    assert undocumented == {}
+
+
+def _without_a_line(function: Callable[..., Any]) -> list[str]:
+    """Return the parameters that no line of a docstring's section describes; ``self`` has other names in modules."""
+    section = (inspect.getdoc(function) or "").partition("\nParameters\n----------\n")[2]
+    lines = " ".join(re.findall(r"^\S.*", re.split(r"^\w[\w ]*\n-+$", section, flags=re.MULTILINE)[0], re.MULTILINE))
+    return [name for name in inspect.signature(function).parameters
+            if name not in ("self", "vrdd", "rdd") and not re.search(rf"\b{name}\b", lines)]
+
+
 def test_every_public_name_has_an_example():
     """Errors and warnings are in the tree of docs/reference/errors.md, with what each says."""
-    page = (ROOT / "docs/reference/api.md").read_text(encoding="utf-8")
-    named = {name: functools.reduce(getattr, name.split("."), vispark)
-             for name in re.findall(r"^   ([\w.]+)$", page, re.MULTILINE)}
+    named = _listed()
     assert len(named) > 100
     assert not [name for name, what in named.items() if "\nExamples\n" not in (inspect.getdoc(what) or "")
                 and not (isinstance(what, type) and issubclass(what, Exception))]

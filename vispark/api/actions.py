@@ -79,6 +79,11 @@ def _one_array(records: list[Any]) -> np.ndarray:
 def take(vrdd: RecordedRDD, num: int) -> list[Any]:
     """Return the first ``num`` records; no more than these leave the worker, unless they are pairs.
 
+    Parameters
+    ----------
+    num : int
+        The most records.
+
     Examples
     --------
     >>> sc.parallelize([1.0, 2.0, 4.0], 2).cache("GPU").take(2)

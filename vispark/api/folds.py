@@ -139,6 +139,13 @@ def _joined(vrdd: RecordedRDD, action: str, f: Callable[[Any, Any], Any], reason
 def treeReduce(vrdd: RecordedRDD, f: Callable[[Any, Any], Any], depth: int = 2) -> Any:
     """Fold all records into one as :meth:`reduce` does; if Spark does the fold, in ``depth`` steps.
 
+    Parameters
+    ----------
+    f : callable
+        Of two records, as for :meth:`reduce`.
+    depth : int, optional
+        Of the tree where Spark folds; at least 1.
+
     Examples
     --------
     >>> sc.parallelize([1.0, 2.0, 4.0], 2).cache("GPU").treeReduce(lambda a, b: a + b)
@@ -149,6 +156,13 @@ def treeReduce(vrdd: RecordedRDD, f: Callable[[Any, Any], Any], depth: int = 2) 
 
 def fold(vrdd: RecordedRDD, zeroValue: Any, op: Callable[[Any, Any], Any]) -> Any:
     """Fold all records into one, each partition from ``zeroValue`` on; in the workers where :meth:`reduce` is.
+
+    Parameters
+    ----------
+    zeroValue : number, array, or tuple or dict of these
+        What each partition, and then the driver, starts from.
+    op : callable
+        Of two records; associative and commutative.
 
     Examples
     --------
@@ -171,6 +185,15 @@ def aggregate(vrdd: RecordedRDD, zeroValue: Any, seqOp: Callable[[Any, Any], Any
     with something that it computes of the record alone, ``combOp`` joins by the same operators, and Python's
     numbers would not overflow or raise on the way. Else it is a Spark job over ``recv``.
 
+    Parameters
+    ----------
+    zeroValue : number, array, or tuple or dict of these
+        What each partition, and then the driver, starts from.
+    seqOp : callable
+        Of a total and a record.
+    combOp : callable
+        Of two totals.
+
     Examples
     --------
     >>> numbers = sc.parallelize([1.0, 2.0, 4.0]).cache("GPU")
@@ -184,6 +207,17 @@ def treeAggregate(vrdd: RecordedRDD, zeroValue: Any, seqOp: Callable[[Any, Any],
                   combOp: Callable[[Any, Any], Any], depth: int = 2) -> Any:
     """Aggregate as :meth:`aggregate` does, but join the parts in the driver without ``zeroValue``; in Spark in
     ``depth`` steps.
+
+    Parameters
+    ----------
+    zeroValue : number, array, or tuple or dict of these
+        What each partition, and then the driver, starts from.
+    seqOp : callable
+        Of a total and a record.
+    combOp : callable
+        Of two totals.
+    depth : int, optional
+        Of the tree where Spark folds; at least 1.
 
     Examples
     --------
@@ -269,6 +303,11 @@ def sum_(vrdd: RecordedRDD, dtype: Any = None) -> Any:
 def min_(vrdd: RecordedRDD, key: Callable[[Any], Any] | None = None) -> Any:
     """Return the least record, or the first with the least ``key``; workers join neighbours by it, in one pass.
 
+    Parameters
+    ----------
+    key : callable, optional
+        Of a record, a number to compare by; without it records themselves are compared.
+
     Examples
     --------
     >>> sc.parallelize([3.0, -1.0, 1.0], 2).cache("GPU").min(key=lambda x: x * x)
@@ -279,6 +318,11 @@ def min_(vrdd: RecordedRDD, key: Callable[[Any], Any] | None = None) -> Any:
 
 def max_(vrdd: RecordedRDD, key: Callable[[Any], Any] | None = None) -> Any:
     """Return the greatest record, or the first with the greatest ``key``; workers find it as for ``min``.
+
+    Parameters
+    ----------
+    key : callable, optional
+        Of a record, a number to compare by; without it records themselves are compared.
 
     Examples
     --------

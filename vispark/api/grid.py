@@ -147,6 +147,11 @@ class Grid:
     def block(self, *position: int) -> BlockKey:
         """Return the key of a block, by its place among the blocks along each axis.
 
+        Parameters
+        ----------
+        *position : int
+            One for each axis, from 0 on.
+
         Raises
         ------
         PlanError
@@ -431,6 +436,13 @@ class Grid:
     def min(blocks: RDD[Any], field: str | None = None) -> Any:
         """Return the least cell, in the cells' dtype, as :meth:`sum` does; NaN where a cell is NaN.
 
+        Parameters
+        ----------
+        blocks : RDD or VRDD of (BlockKey, array or dict of arrays)
+            All blocks of a grid.
+        field : str, optional
+            Of blocks that are dicts of arrays; without it blocks are arrays.
+
         Examples
         --------
         >>> blocks = Grid((4, 6), splits=(2, 2)).scatter(sc, lambda y, x: 10 * y + x).cache("GPU")
@@ -443,6 +455,13 @@ class Grid:
     def max(blocks: RDD[Any], field: str | None = None) -> Any:
         """Return the greatest cell, in the cells' dtype, as :meth:`sum` does; NaN where a cell is NaN.
 
+        Parameters
+        ----------
+        blocks : RDD or VRDD of (BlockKey, array or dict of arrays)
+            All blocks of a grid.
+        field : str, optional
+            Of blocks that are dicts of arrays; without it blocks are arrays.
+
         Examples
         --------
         >>> blocks = Grid((4, 6), splits=(2, 2)).scatter(sc, lambda y, x: 10 * y + x).cache("GPU")
@@ -454,6 +473,15 @@ class Grid:
     @staticmethod
     def norm(blocks: RDD[Any], field: str | None = None, ord: float = 2) -> Any:
         """Return the norm of the cells as one vector: 2, 1 or ``numpy.inf``; a float, as :meth:`sum` gives its sums.
+
+        Parameters
+        ----------
+        blocks : RDD or VRDD of (BlockKey, array or dict of arrays)
+            All blocks of a grid.
+        field : str, optional
+            Of blocks that are dicts of arrays; without it blocks are arrays.
+        ord : 1, 2 or numpy.inf, optional
+            Which norm.
 
         Examples
         --------
@@ -538,6 +566,15 @@ class Grid:
     @staticmethod
     def refine(blocks: RDD[Any], factor: int | tuple[int, ...] = 2, grid: Grid | None = None) -> RDD[Any]:
         """Repeat each cell ``factor`` times along each axis; otherwise as :meth:`coarsen`.
+
+        Parameters
+        ----------
+        blocks : RDD or VRDD of (BlockKey, array or dict of arrays)
+            All blocks of a grid.
+        factor : int or tuple of int, optional
+            How many cells each becomes, along all axes or each.
+        grid : Grid, optional
+            What the result is scattered over; left out, a grid with the same splits, halo and boundary.
 
         Examples
         --------

@@ -129,6 +129,13 @@ def groupByKey(vrdd: RecordedRDD, numPartitions: int | None = None,
     The exchange and the sorting are the workers', where they are for :meth:`partitionBy`; lists are Python's, so
     that what comes out is an RDD whose tasks make them. A fold by :meth:`reduceByKey` makes none.
 
+    Parameters
+    ----------
+    numPartitions : int, optional
+        Of the result; by default as many as Spark would make.
+    partitionFunc : callable, optional
+        Of a key, a number that says which partition it goes to.
+
     Examples
     --------
     >>> pairs = sc.parallelize(range(5), 2).cache("GPU").vmap(lambda n: (n % 2, n))
@@ -184,6 +191,13 @@ def rowsByKey(vrdd: RecordedRDD, numPartitions: int | None = None) -> RDD[Any]:
 def join(vrdd: RecordedRDD, other: RDD[Any], numPartitions: int | None = None) -> RDD[Any]:
     """Return (key, (value, other value)) for each two pairs with one key.
 
+    Parameters
+    ----------
+    other : RDD of pairs
+        Cached on the device too, if the workers are to do it.
+    numPartitions : int, optional
+        Of the result; by default as many as Spark would make.
+
     Returns
     -------
     RDD
@@ -211,6 +225,13 @@ def cogroup(vrdd: RecordedRDD, other: RDD[Any], numPartitions: int | None = None
     """Return each key of both sides with its values in the one and in the other.
 
     The exchange and the sorting are the workers' under the conditions of :meth:`join`; lists are Python's.
+
+    Parameters
+    ----------
+    other : RDD of pairs
+        Cached on the device too, if the workers are to do it.
+    numPartitions : int, optional
+        Of the result; by default as many as Spark would make.
 
     Examples
     --------
@@ -286,6 +307,13 @@ def takeOrdered(vrdd: RecordedRDD, num: int, key: Callable[[Any], Any] | None = 
 def top(vrdd: RecordedRDD, num: int, key: Callable[[Any], Any] | None = None) -> list[Any]:
     """Return the ``num`` records with the greatest keys, in descending order, as :meth:`takeOrdered` does.
 
+    Parameters
+    ----------
+    num : int
+        The most records.
+    key : callable, optional
+        Of a record, a number to compare by.
+
     Examples
     --------
     >>> sc.parallelize([3.0, -1.0, 2.0], 2).cache("GPU").top(2)
@@ -345,6 +373,11 @@ def _in_order(vrdd: RecordedRDD, action: str, num: int, key: Callable[[Any], Any
 
 def distinct(vrdd: RecordedRDD, numPartitions: int | None = None) -> RDD[Any]:
     """Return each record once.
+
+    Parameters
+    ----------
+    numPartitions : int, optional
+        Of the result; by default as many as Spark would make.
 
     Returns
     -------

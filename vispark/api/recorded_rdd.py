@@ -142,6 +142,11 @@ class RecordedRDD(LineageWalk):
     def cache(self, level: str = "GPU") -> Self:
         """Keep a copy where the records are: on the device, or in host memory after ``send`` or ``dtoh``.
 
+        Parameters
+        ----------
+        level : str, optional
+            "GPU", "GPU_AND_HOST" or "GPU_HOST_AND_DISK", as for :meth:`persist`.
+
         Returns
         -------
         VRDD
@@ -159,6 +164,11 @@ class RecordedRDD(LineageWalk):
 
     def persist(self, storageLevel: str | StorageLevel = "GPU") -> Self:
         """Keep a copy, as :meth:`cache` does; a Spark storage level is recorded and means the same.
+
+        Parameters
+        ----------
+        storageLevel : str or StorageLevel, optional
+            "GPU", "GPU_AND_HOST" or "GPU_HOST_AND_DISK", or a level of Spark's.
 
         Raises
         ------
@@ -195,6 +205,11 @@ class RecordedRDD(LineageWalk):
 
     def unpersist(self, blocking: bool = False) -> Self:
         """Release the copy that :meth:`cache` keeps.
+
+        Parameters
+        ----------
+        blocking : bool, optional
+            PySpark's, and without effect: workers free the memory without being waited for.
 
         Examples
         --------
@@ -533,6 +548,11 @@ class RecordedRDD(LineageWalk):
     def setName(self, name: str) -> Self:
         """Name the VRDD; errors and ``gpu-worker status`` show the name, too.
 
+        Parameters
+        ----------
+        name : str
+            Of the VRDD in plans, reports and Spark's pages.
+
         Examples
         --------
         >>> sc.parallelize([1.0]).cache("GPU").setName("points").name()
@@ -569,6 +589,11 @@ class RecordedRDD(LineageWalk):
 
         What is held already stays where it is. It is the same as :meth:`pyspark.RDD.withResources` on the RDD that was
         sent, which itself stays without a profile.
+
+        Parameters
+        ----------
+        profile : ResourceProfile
+            Of the tasks that load the records.
 
         Raises
         ------

@@ -108,6 +108,15 @@ def takeSample(vrdd: RecordedRDD, withReplacement: bool, num: int, seed: int | N
     They are those that PySpark draws with the same seed and partitions; of cached records, under the conditions of
     :meth:`sample`, no other record leaves the workers.
 
+    Parameters
+    ----------
+    withReplacement : bool
+        Whether a record may be drawn more than once.
+    num : int
+        The most records.
+    seed : int, optional
+        Of the draw; another one at each call where it is left out.
+
     Examples
     --------
     >>> numbers = sc.parallelize(range(100), 4)

@@ -214,6 +214,11 @@ class Profile:
     def save(self, path: str | Path) -> None:
         """Write the trace, for https://ui.perfetto.dev or chrome://tracing: the Trace Event Format's JSON object.
 
+        Parameters
+        ----------
+        path : str or Path
+            Of the file, which is written anew.
+
         Examples
         --------
         >>> import json, tempfile

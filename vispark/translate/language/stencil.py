@@ -41,6 +41,11 @@ class Stencil:
 def stencil(function: Callable[..., Any]) -> Stencil:
     """Mark a function whose indices are offsets relative to the cell; for ``vmap`` and ``iterate`` on a grid.
 
+    Parameters
+    ----------
+    function : callable
+        Of fields, which it indexes by offsets, ``u[0, -1]``, and of other arguments.
+
     Raises
     ------
     TypeError
