@@ -62,9 +62,9 @@ _UNTRUSTED = ("the result may not be Python's: an integer overflows, or floats t
 def _why_no_kernel(arguments: Iterable[Any]) -> str:
     """Return the reason why workers do not run an action: that of the first function that cannot be translated, if any.
     """
-    for each in filter(callable, arguments):
+    for function in filter(callable, arguments):
         try:
-            trace(each)
+            trace(function)
         except TranslationError as error:
             return error.message
     return _NO_KERNEL

@@ -128,8 +128,8 @@ def _as_of_files(error: RuntimeError) -> Exception:
     refused = _REFUSED.search(str(error))
     if refused is None:
         return error
-    said, kind = refused["said"].replace('\\"', '"'), refused["kind"].rpartition(".")[2]
-    return PermissionError(said) if kind == _FORBIDDEN else OSError(f"{said} ({kind})")
+    message, kind = refused["said"].replace('\\"', '"'), refused["kind"].rpartition(".")[2]
+    return PermissionError(message) if kind == _FORBIDDEN else OSError(f"{message} ({kind})")
 
 
 class FileSystem(Store):

@@ -166,8 +166,8 @@ class TableDirectory:
             else:
                 os.makedirs(self.partial)
         except NO_ANSWER as error:
-            said = getattr(error, "strerror", None) or str(error).partition("\n")[0]
-            raise PlanError(f"{self.path} cannot be made: {said}; write to a directory that is there or can be made"
+            reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+            raise PlanError(f"{self.path} cannot be made: {reason}; write to a directory that is there or can be made"
                             ) from error
 
     def commit(self, parts: Sequence[PartFile]) -> None:

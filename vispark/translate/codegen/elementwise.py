@@ -200,14 +200,14 @@ def _is_beyond(bound: Value, a: Value, name: str) -> bool:
 def nan_to_num(emit: Emitter, x: Value, copy: Value | None = None, nan: Value | None = None,
                posinf: Value | None = None, neginf: Value | None = None) -> Value:
     """Return ``np.nan_to_num(x, copy, nan, posinf, neginf)``."""
-    given = plain(call_library(emit, "numpy.asarray", (x,), {}))
-    if not isinstance(given, Number | Array):
-        raise Refusal(f"np.nan_to_num is of numbers and arrays, and this is {describe(given)}")
-    kind = given.type
+    array = plain(call_library(emit, "numpy.asarray", (x,), {}))
+    if not isinstance(array, Number | Array):
+        raise Refusal(f"np.nan_to_num is of numbers and arrays, and this is {describe(array)}")
+    kind = array.type
     if kind.kind == "c":
         raise Refusal("np.nan_to_num of complex numbers is not supported; use .real and .imag")
     if kind.kind != "f":
-        return given
+        return array
     most = float(np.finfo(kind.dtype).max)
     fills = [literal(default) if fill is None or isinstance(fill, Nothing) else fill
              for fill, default in ((nan, 0.0), (posinf, most), (neginf, -most))]
@@ -219,7 +219,7 @@ def nan_to_num(emit: Emitter, x: Value, copy: Value | None = None, nan: Value | 
             number = numbers.where(test, cast(fill, kind), number)
         return number
 
-    return elementwise(emit, finite, given, *fills)
+    return elementwise(emit, finite, array, *fills)
 
 
 @lowers("clip", "value min= max= out!", method="clip")
