@@ -116,6 +116,7 @@ def test_what_finds_no_room_in_host_memory_lies_in_files(local: Topology, in_mem
         found = answers(spilled) | raw(spilled)
         assert [name for name in in_memory if found[name] != in_memory[name]] == []
         held = report(sc)
+        assert spilled.getStorageLevel().useDisk
         assert held.host_bytes <= 48 << 20 and "disk" in held.vrdds[0].device
         text = spilled.explanation()
         assert re.search(r"\d of 8 partitions on \w+:0, \d on host, \d on disk: streamed, \d+ MiB a pass", text), text

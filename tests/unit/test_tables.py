@@ -25,7 +25,7 @@ from vispark.data.tables.orc_stripes import stripes
 from vispark.data.tables.parquet import ParquetFormat
 from vispark.data.tables.selection import select
 from vispark.data.tables.types import ColumnType
-from vispark.errors import PlanError
+from vispark.errors import PlanError, RecordError
 
 
 def _said(program: str) -> str:
@@ -166,6 +166,13 @@ def test_a_small_remote_file_is_opened_once(tmp_path: Path):
     slices = tuple(FileSlice(path, part) for part in ParquetFormat().footer(path, selection, None).parts)
     found = ReadTask(ParquetFormat(), selection, None, False)([slices])
     assert not isinstance(found, StreamedRows) and list(found) == [{"x": 1.0, "y": 2.0}]
+
+
+@pytest.mark.parametrize(("table", "more"), [("the DataFrame", ""), ("a.parquet", r"; of files Spark takes such.*")])
+def test_expressions_for_columns_without_numbers_are_sparks(table: str, more: str):
+    schema = [("d", ColumnType("other", text="decimal(10,2)"))]
+    with pytest.raises(RecordError, match=r'cast it, as in col\("d"\)\.cast\("double"\)' + more + "$"):
+        select(schema, None, None, "error", table)
 
 
 def test_names_in_any_case_mean_the_only_column_that_they_may():

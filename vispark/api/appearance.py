@@ -80,6 +80,9 @@ def _derived_schemas(vrdd: RecordedRDD, residency: Residency | None) -> list[Par
 
 def _place_words(vrdd: RecordedRDD, residency: Residency | None, is_own: bool) -> str:
     if residency is None:
+        publication = vrdd._first._op.publication
+        if publication is not None:
+            return f"let go of: attach the publication {publication.name!r} again"
         return "lazy: computed by each action, from the RDD that was sent"
     if vrdd.ctx._jsc is None:
         return "gone with the SparkContext that was stopped"

@@ -51,6 +51,8 @@ else:
 Recorded = TypeVar("Recorded", bound="RecordedRDD")
 
 _NOT_KEPT = StorageLevel(False, False, False, False)
+#: Spark's levels for those of devices, where it is not MEMORY_ONLY.
+_LEVELS = {"GPU_HOST_AND_DISK": StorageLevel.MEMORY_AND_DISK}
 
 #: Actions of Spark's of which nobody is told: users call them to have Python run, or they begin with a ``collect``.
 _EXPECTED = ("collectAsMap", "foreach", "foreachPartition")
@@ -187,7 +189,8 @@ class RecordedRDD(LineageWalk):
             if self._residency is None:
                 self._residency = Session.of(self.ctx).residency(
                     self.name() or str(self._op), spills=spills)
-                self._level = StorageLevel.MEMORY_ONLY if isinstance(storageLevel, str) else storageLevel
+                self._level = _LEVELS.get(storageLevel, StorageLevel.MEMORY_ONLY) if isinstance(storageLevel, str) \
+                    else storageLevel
                 self.is_cached = True
                 self._begin()
         return self
@@ -225,7 +228,8 @@ class RecordedRDD(LineageWalk):
         return self
 
     def getStorageLevel(self) -> StorageLevel:
-        """Return the level asked for; ``MEMORY_ONLY`` for "GPU".
+        """Return the level asked for; ``MEMORY_ONLY`` for "GPU" and "GPU_AND_HOST", ``MEMORY_AND_DISK`` for
+        "GPU_HOST_AND_DISK".
 
         Examples
         --------

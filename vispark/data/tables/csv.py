@@ -276,8 +276,8 @@ class CsvTask:
             line = 1 + line_ends(again, start) + number
         line_text = lines[number].decode(errors="replace").rstrip("\r")
         return RecordError(f"{path}, line {line}: {line_text[:80]!r} is not read as "
-                           f"{', '.join(f'{name} {kind}' for name, kind in self.kinds)}; types are those of the first "
-                           f"lines: give a dtype that holds all numbers, such as \"float64\" ({error})")
+                           f"{', '.join(f'{name} {kind}' for name, kind in self.kinds)}; types are those of dtype=, "
+                           f"or else of the first lines: \"float64\" holds all numbers ({error})")
 
     def _is_good(self, lines: list[bytes]) -> bool:
         try:

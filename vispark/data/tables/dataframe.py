@@ -16,7 +16,7 @@ from vispark._utils.boundary import brief
 from vispark.data.records.rows import Rows
 from vispark.data.tables.arrow import pa, require
 from vispark.data.tables.batches import BatchReader
-from vispark.data.tables.selection import Columns, Selection, check_ragged, select
+from vispark.data.tables.selection import THE_DATAFRAME, Columns, Selection, check_ragged, select
 from vispark.data.tables.types import of_spark
 
 
@@ -82,7 +82,7 @@ def from_dataframe(df: DataFrame, columns: Columns | None = None, dtype: Any = N
     require("from_dataframe")
     _check(df)
     selection = select([(field.name, of_spark(field.dataType)) for field in df.schema.fields], columns, dtype, nulls,
-                       "the DataFrame", is_case_sensitive=df.sparkSession.conf.get("spark.sql.caseSensitive") == "true")
+                       THE_DATAFRAME, is_case_sensitive=df.sparkSession.conf.get("spark.sql.caseSensitive") == "true")
     if ragged:
         check_ragged(selection)
     chosen = _chosen(df, selection)

@@ -13,6 +13,9 @@ import numpy as np
 from gpu_worker.protocol.errors import PlanError, RecordError
 from vispark.data.tables.types import ColumnType, advice
 
+#: A DataFrame in errors.
+THE_DATAFRAME = "the DataFrame"
+
 Columns = str | Sequence[str] | Mapping[str, str | Sequence[str]]
 DTypes = Any
 
@@ -266,7 +269,9 @@ class _Choice:
         reasons = "; ".join(f"{leaf.name!r} is {leaf.type.text}: {advice(leaf.name, leaf.type)}" for leaf in odd)
         fit = [leaf.name for leaf in among if leaf.type.kind != "other"]
         instead = f"; or take those that hold numbers, columns={fit}" if fit else ""
-        return RecordError(f"columns of {self._table} that hold no numbers: {reasons}{instead}")
+        spark = "" if self._table == THE_DATAFRAME or "col(" not in reasons else \
+            "; of files Spark takes such expressions, and from_dataframe(spark.read...select(...)) what they give"
+        return RecordError(f"columns of {self._table} that hold no numbers: {reasons}{instead}{spark}")
 
     def _field(self, name: str, leaves: list[ColumnSpec], dtype: Any, *, stacked: bool) -> FieldSpec:
         own = np.result_type(*(np.dtype(leaf.type.dtype) for leaf in leaves))

@@ -466,7 +466,7 @@ class Session:
             residency = self.residency(str(first.op))
             chain = (replace(first, cached=residency.cached), *chain[1:])
         if self.missing(residency, partitions):
-            log.warning("the worker of publication %r was lost, and it is attached again",
+            log.warning("publication %r is in no worker, lost or let go of, and it is attached again",
                         first.op.publication.name)
             publications.attach(self, first.op.publication, residency)
         return chain, residency
