@@ -130,6 +130,12 @@ case("items of a dict", P, tolerance=16)(
                p[1] + SETTINGS["deep"]["shift"], SETTINGS["act"](p[2])))
 
 
+TEXT = np.frombuffer(b"helloworld", "u1").reshape(2, 5)
+
+case("characters", TEXT)(
+    lambda p: ((p == ord("l")).sum(), np.where((p >= ord("a")) & (p <= ord(b"z")), p - 32, p), ord("x")))
+
+
 # -- lists from helpers, lists of unlike items, named tuples ----------------------------------------------------------
 
 

@@ -229,6 +229,10 @@ def _nested_iterators(x):
     return sum(itertools.accumulate((x, 1)))
 
 
+def _code_of(x):
+    return ord(x)
+
+
 def _first_of(x):
     return next(i for i in range(3) if i > x)
 
@@ -342,6 +346,7 @@ LACKING = [
     (_captured_dict, 16, r"table is a dict.*table\["),
     (_lacking_key, 16, "table has no item 'b'; it has 'a'"),
     (_nested_iterators, 16, r"itertools.accumulate is not supported; write loops"),
+    (_code_of, 12, "ord.. is of a character that is written out"),
     (_first_of, 12, "next is not supported; write a loop with break"),
     (_changes_object, 0, r"assigning to \.rate is not supported"),
     (_wrapped, 0, "(?s)try is not supported.*plain is decorated.*plain.__wrapped__"),

@@ -597,7 +597,10 @@ class _Reader:
             if keyword.arg is None and not (self.rest and isinstance(keyword.value, ast.Name)
                                             and keyword.value.id == self.rest):
                 raise self.error(node, "** in a call is not supported; write the arguments out")
-        function = self._function(self.loose(node.func), place(node.func))
+        called = self.loose(node.func)
+        if isinstance(called, _Outside) and called.value is ord and not node.keywords:
+            return self._code_point(node)
+        function = self._function(called, place(node.func))
         if function == form.Library("float") and len(node.args) == 1:
             text = spelled(node.args[0])
             if text is not None:
@@ -613,6 +616,13 @@ class _Reader:
             if isinstance(one, form.Literal) and isinstance(one.value, str) and function not in _OF_STRINGS:
                 raise complain(LACKING[ast.JoinedStr], one.at, self.text, self.name)
         return form.Call(function, arguments, keywords, at=place(node))
+
+    def _code_point(self, node: ast.Call) -> Expression:
+        """Read ``ord("a")``, which is compared with rows of bytes."""
+        match node.args:
+            case [ast.Constant(str() | bytes() as text)] if len(text) == 1:
+                return form.Literal(ord(text), at=place(node))
+        raise self.error(node, 'ord() is of a character that is written out, as in p == ord("a")')
 
     def _argument(self, node: ast.expr, function: Expression) -> Expression:
         """Return an argument; of NumPy's functions a dtype may be written as its name, and a norm's order or

@@ -215,7 +215,7 @@ def _range_parts(steps: ForRange) -> tuple[Number, Number, int]:
     start, stop = (literal(0), numbers[0]) if len(numbers) == 1 else numbers[:2]
     step = 1
     if len(numbers) == 3:
-        step = static(numbers[2], "range's step must be known before the kernel runs")
+        step = static(numbers[2], "range's step must be known before the kernel runs; write a while loop")
     return start, stop, step
 
 
