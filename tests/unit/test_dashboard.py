@@ -56,8 +56,11 @@ _ENDING = """
 import atexit, threading, time
 from gpu_worker.commands.web import server, stream
 
+looked = threading.Semaphore(0)
+
 class Fast(stream.Feed):
     def look(self):
+        looked.release()
         return {"up": True}, {}
 
 async def application(scope, receive, send):
@@ -72,7 +75,8 @@ thread = threading.Thread(target=pages.run, daemon=True)
 thread.start()
 # As a session that ends does; threads are not started any more then.
 atexit.register(lambda: (time.sleep(0.2), pages.stop(), thread.join()))
-time.sleep(0.5)
+for _ in range(9):
+    looked.acquire()
 """
 
 
