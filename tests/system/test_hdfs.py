@@ -292,6 +292,15 @@ def test_what_one_may_not_is_said_in_a_line(sc: SparkContext, hdfs: Hdfs):
         read_log(f"{secret}/log")
 
 
+def test_blocks_that_no_datanode_has_are_an_error_that_names_the_file(sc: SparkContext, hdfs: Hdfs, whole: str):
+    hdfs.put(sc, "/lost.txt", b"1 2\n" * 30)
+    blocks, text = Grid(ARRAY.shape, (2, 1)).scatter(sc, whole), read_text(sc, f"{hdfs.url}/lost.txt")
+    hdfs.kill("127.0.0.2")
+    for lost, path in ((lambda: Grid.gather(blocks), whole), (text.count, f"{hdfs.url}/lost.txt")):
+        with pytest.raises(PlanError, match=f"{path} cannot be read: no DataNode that has its bytes answers$"):
+            lost()
+
+
 def test_a_namenode_that_is_down_is_an_error_that_names_it(sc: SparkContext, hdfs: Hdfs, whole: str):
     hdfs.kill("namenode")
     with pytest.raises(PlanError, match=rf"{whole} cannot be read: Connection refused"):

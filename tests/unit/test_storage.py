@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -96,7 +97,7 @@ def test_a_place_below_a_file_is_said_before_it_is_written(tmp_path: Path):
 def test_a_namenode_that_goes_meanwhile_is_asked_once_more(monkeypatch: pytest.MonkeyPatch):
     """As HDFS's client says it; the file system is one of memory, so that the NameNode goes at a known moment."""
     monkeypatch.setattr(systems, "_HDFS", ("memory",))
-    monkeypatch.setattr(type(fsspec.filesystem("memory")), "client", None, raising=False)
+    monkeypatch.setattr(type(fsspec.filesystem("memory")), "client", SimpleNamespace(inner=None), raising=False)
     place = located(f"memory://failover{os.getpid()}") / "u"
     opening, left = place.store.system.open, [1]
 

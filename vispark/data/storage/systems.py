@@ -7,7 +7,7 @@ import functools
 import importlib.util
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,8 @@ _LOST = "RPC listener disconnected"
 #: What a NameNode refuses or cannot do, as hdfs-native says it: the class of Java's exception, its message, its trace.
 _REFUSED = re.compile(r'RPCError\("(?P<kind>[\w.$]+)", "(?P<said>.*?)(?:\\[rn]|"\)$)', re.DOTALL)
 _FORBIDDEN = "AccessControlException"
+#: What it says where no replica of a block can be read; behind it is what it knows of the DataNodes.
+_UNREACHED = "All DataNodes failed"
 #: HDFS's default, in bytes. Files are written as one block each: a second one may not be allocated in time.
 _BLOCK, _UNIT = 128 << 20, 512
 
@@ -92,44 +94,54 @@ def _client(process: int, root: str) -> Any:
     # A port says that there is one NameNode, and none that would come up in its place within minutes.
     options = _ONE_NAMENODE if re.search(r":\d+/$", root) else {}
     system = fsspec.core.url_to_fs(root, skip_instance_cache=True, **options)[0]
-    system.client = _HdfsClient(system.client)
+    system.client.inner = _OfFiles(system.client.inner)
     return system
 
 
-class _HdfsClient:
-    """Client of hdfs-native whose errors are those of other files: what a NameNode refuses is an OSError, without the
-    trace of its Java.
-    """
+class _OfFiles:
+    """Object of hdfs-native whose errors are those of other files, and so are those of the files that it opens."""
 
-    def __init__(self, client: Any) -> None:
-        self._client = client
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
 
     def __getattr__(self, name: str) -> Any:
-        method = getattr(self._client, name)
+        method = getattr(self._inner, name)
 
         @functools.wraps(method)
         def called(*arguments: Any, **named: Any) -> Any:
-            try:
+            with _errors_of_files():
                 answer = method(*arguments, **named)
-                return list(answer) if name == "list_status" else answer    # which asks as it goes on
-            except RuntimeError as error:
-                raise _as_of_files(error) from error
+            if hasattr(answer, "__next__"):
+                return _following(answer)
+            return _OfFiles(answer) if hasattr(answer, "read_range") or hasattr(answer, "hsync") else answer
         return called
 
 
-def _as_of_files(error: RuntimeError) -> Exception:
-    """Return the error of files that a NameNode's refusal is, or the error itself if it is none.
+def _following(answers: Iterator[Any]) -> Iterator[Any]:
+    with _errors_of_files():
+        yield from answers
+
+
+@contextlib.contextmanager
+def _errors_of_files() -> Iterator[None]:
+    """Raise what a NameNode refuses, and what no DataNode answers, as an OSError, without traces of Java.
 
     Examples
     --------
-    >>> _as_of_files(RuntimeError('RPCError("x.AccessControlException", "Permission denied: user=a\\\\n\\\\tat x")'))
-    PermissionError('Permission denied: user=a')
+    >>> with _errors_of_files():
+    ...     raise RuntimeError('RPCError("x.SafeModeException", "Name node is in safe mode.\\\\n\\\\tat x.Y")')
+    Traceback (most recent call last):
+    OSError: Name node is in safe mode. (SafeModeException)
     """
-    refused = _REFUSED.search(str(error))
-    if refused is None:
-        return error
-    message, kind = refused["said"].replace('\\"', '"'), refused["kind"].rpartition(".")[2]
-    return PermissionError(message) if kind == _FORBIDDEN else OSError(f"{message} ({kind})")
+    try:
+        yield
+    except RuntimeError as error:
+        if refused := _REFUSED.search(str(error)):
+            message, kind = refused["said"].replace('\\"', '"'), refused["kind"].rpartition(".")[2]
+            raise (PermissionError(message) if kind == _FORBIDDEN else OSError(f"{message} ({kind})")) from error
+        if _UNREACHED in str(error):
+            raise OSError("no DataNode that has its bytes answers") from error
+        raise
 
 
 class FileSystem(Store):

@@ -20,7 +20,7 @@ from vispark._utils.boundary import brief
 from vispark._utils.contexts import check_running
 from vispark.data.records.rows import Rows
 from vispark.data.records.text.parsing import DTYPES, Format, require
-from vispark.data.records.text.splits import TextSplit, opened, splits
+from vispark.data.records.text.splits import NO_ANSWER, TextSplit, opened, splits
 from vispark.data.storage.locality import near_blocks
 
 #: Bytes that are parsed at once: they and what comes of them stay in a core's cache.
@@ -195,18 +195,26 @@ class Reader:
 
 
 class TextFile:
-    """A file of text in which a CR that no LF follows, which ends a line too, reads as LF."""
+    """File of text in which a CR that no LF follows, which ends a line too, reads as LF.
 
-    def __init__(self, file: BinaryIO):
-        self._file = file
+    Parameters
+    ----------
+    file : file
+        Its bytes.
+    path : str, optional
+        What an error names it, where reading it fails.
+    """
+
+    def __init__(self, file: BinaryIO, path: str = ""):
+        self._file, self._path = file, path
 
     def seek(self, position: int) -> None:
         self._file.seek(position)
 
     def read(self, count: int) -> bytes:
         """Read about ``count`` bytes, never ending between CR and LF; empty at the end of the file."""
-        data = self._file.read(count)
-        while data.endswith(b"\r") and (more := self._file.read(_FEW)):
+        data = self._bytes(count)
+        while data.endswith(b"\r") and (more := self._bytes(_FEW)):
             data += more
         if b"\r" not in data:
             return data
@@ -214,6 +222,14 @@ class TextFile:
         lone = text == _CR
         lone[:-1] &= text[1:] != _LF
         return np.where(lone, np.uint8(_LF), text).tobytes() if lone.any() else data
+
+    def _bytes(self, count: int) -> bytes:
+        try:
+            return self._file.read(count)
+        except NO_ANSWER as error:
+            if not self._path:
+                raise
+            raise PlanError(f"{self._path} cannot be read: {str(error).partition(chr(10))[0]}") from error
 
 
 def lines(file: TextFile, split: TextSplit, skip: int = 0) -> Iterator[tuple[int, bytes]]:
@@ -263,7 +279,7 @@ def opened_text(path: str) -> Iterator[TextFile]:
     with opened(path) as file:
         decompress = _DECOMPRESSED.get(os.path.splitext(path)[1])
         if decompress is None:
-            yield TextFile(file)
+            yield TextFile(file, path)
             return
         try:
             with decompress(file, "rb") as text:
