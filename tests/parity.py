@@ -463,14 +463,15 @@ def outcomes(spark: SparkSession, names: list[str], times: int, seed: int) -> It
 @click.argument("names", nargs=-1)
 @click.option("--draws", default=10, help="draws of each estimator")
 @click.option("--seed", default=0)
+@click.option("--device", default="host", help="device of the fits")
 @click.option("--out", type=click.Path(path_type=Path), help="file that gets what is printed, too")
-def main(names: tuple[str, ...], draws: int, seed: int, out: Path | None) -> None:
-    lines = [f"PySpark {pyspark.__version__}, {draws} draws of each estimator, seed {seed}", "",
+def main(names: tuple[str, ...], draws: int, seed: int, device: str, out: Path | None) -> None:
+    lines = [f"PySpark {pyspark.__version__}, device {device}, {draws} draws of each estimator, seed {seed}", "",
              f"{'estimator':30}{'draws':>6}{'differ':>8}{'by objective':>14}{'refused':>9}{'left':>6}"
              f"{'apart':>10}  rows"]
     print("\n".join(lines), flush=True)
     differs = 0
-    with topology.local() as place, host_context(place, fallback="error") as sc:
+    with topology.local() as place, host_context(place, fallback="error", device=device) as sc:
         sc.setLogLevel("OFF")
         for name in names or SWEEPS:
             found = list(outcomes(SparkSession(sc), [name], draws, seed))
