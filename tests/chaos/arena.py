@@ -46,7 +46,8 @@ WIDTH = 6
 #: test_loops_nodes.py, test_publications.py, test_waves.py, test_ranges.py, test_keys.py and
 #: tests/system/test_keys_nodes.py, and those between pieces of a partition in a test of their own.
 POINTS = [name for name in NAMES if not name.startswith((
-    "copy-", "halo-", "piece-", "publication-", "shuffle-", "snapshot-", "table-", "tier-", "wave-", "world-"))]
+    "copy-", "halo-", "join-", "piece-", "publication-", "shuffle-", "snapshot-", "table-", "tier-", "wave-",
+    "world-"))]
 #: Points that a plan passes only over a connection that is new.
 CONNECTING = ("accepted", "authenticated", "before-hand-over", "handed-over", "welcomed")
 #: Points in a Spark task.
