@@ -213,3 +213,13 @@ def test_a_search_whose_metric_is_sparks_says_so(rows: DataFrame):
                                             evaluator=evaluation.ClusteringEvaluator())
     with pytest.warns(FallbackWarning, match="ClusteringEvaluator is done by Spark.*what BisectingKMeansModel makes"):
         assert search.fit(rows).validationMetrics[0] > 0
+
+
+def test_scores_of_one_class_are_refused_by_spark(rows: DataFrame):
+    search = selection.TrainValidationSplit(estimator=classification.LogisticRegression(labelCol="none", maxIter=2),
+                                            estimatorParamMaps=[{}], seed=5,
+                                            evaluator=evaluation.BinaryClassificationEvaluator(labelCol="none"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FallbackWarning)
+        with pytest.raises(PySparkException, match="length=2, but got 1"):
+            search.fit(rows.withColumn("none", functions.lit(0.0)))

@@ -97,6 +97,14 @@ class BinaryClassificationEvaluator(DeviceEvaluator, evaluation.BinaryClassifica
     def _columns(self) -> dict[str, str]:
         return {"x": self.getRawPredictionCol(), "y": self.getLabelCol()}
 
+    def _evaluate(self, dataset: DataFrame) -> float:
+        for field in dataset.schema.fields:
+            attributes = field.metadata.get("ml_attr", {}) if field.name == self.getRawPredictionCol() else {}
+            if attributes.get("num_attrs", 2) != 2:
+                # Spark refuses scores that say of themselves that they are not of two classes.
+                return float(evaluation.BinaryClassificationEvaluator._evaluate(self, dataset))
+        return super()._evaluate(dataset)
+
     def metric(self, records: VRDD) -> float:
         """Return the area."""
         curve = metrics.curve_of(records, self.getNumBins())

@@ -24,8 +24,10 @@ Step = tuple[Any, tuple[Any, ...]]
 def columns_of(model: Any, fields: Collection[str]) -> Mapping[str, Step]:
     """Return the row functions of the columns that a model adds to records of some fields, by the columns' names.
 
-    There are none of a model that is not known here.
+    There are none of a model that is not known here, nor of one class alone, whose scores Spark refuses to evaluate.
     """
+    if getattr(model, "numClasses", 2) < 2:
+        return {}
     if isinstance(model, classification.LogisticRegressionModel):
         return _logistic(model)
     if isinstance(model, classification.LinearSVCModel):
