@@ -238,13 +238,13 @@ class RunContext:
         self.values.used[id(value)] = value
         return value
 
-    def kept(self, value: Partition, place: str) -> Partition:
-        """Return a value's copy at ``place`` ("host" or "device") alone, to be held on to: the value itself, which is
-        not closed with the plan then, where it has no other.
+    def kept(self, value: Partition) -> Partition:
+        """Return a value that the last step of a plan leaves, on its device alone, to be held on to: itself, which is
+        not closed with the plan then, where it is nowhere else.
         """
-        if place == "device" and value.keys is None and all(array.host is None for array in value.arrays):
+        if value.keys is None and all(array.host is None for array in value.arrays):
             return self.values.used.pop(id(value))
-        return value.kept_at(place, value.layout, value.count)
+        return value.kept_at("device", value.layout, value.count)
 
     def after(self, before: Partition, after: Partition, *, own: bool) -> Partition:
         """Replace a value by its successor; buffers of the old one alone serve later work of the stream.

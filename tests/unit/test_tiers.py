@@ -15,7 +15,7 @@ import pytest
 from gpu_worker.device.base import Device
 from gpu_worker.device.memory.host_tier import HostTier
 from gpu_worker.device.memory.spill_files import SpilledContent, SpillFiles, spilled
-from gpu_worker.protocol.errors import OutOfMemory, SpillError
+from gpu_worker.protocol.errors import OutOfMemory, PlanError, SpillError
 from gpu_worker.protocol.messages import FetchStep, FieldFold, FoldStep, KeepStep, LoadStep, ToDeviceStep
 from gpu_worker.protocol.payload import aligned
 from gpu_worker.protocol.plans import JoinByKeyStep, KeepKeyedStep, PartitionByKeyStep
@@ -180,6 +180,15 @@ def test_a_disk_that_is_full_or_fails_loses_nothing(small: Bench, files: Path, e
     assert written and sums(small) == expected
     small.put(2, PARTITIONS, "tiers+disk")
     assert sums(small, 2) == expected
+
+
+def test_partitions_by_keys_are_kept_last(small: Bench):
+    """What is kept is no longer the plan's, so that a step behind it has nothing to work on."""
+    small.put(1, [[{"0": np.arange(8), "1": np.ones(8)}]])
+    steps = ToDeviceStep(), PartitionByKeyStep("partitionBy", "0", 2, "hash", b"", b""), KeepKeyedStep(1, "y")
+    with pytest.raises(PlanError, match="kept by a plan's last step"):
+        small.run(small.plan(1, (*steps, FetchStep(-1, "")), (), ""), (1, 2))
+    small.run(small.plan(1, steps, (), ""), (1, 2))
 
 
 @pytest.mark.parametrize(("number", "error"), [(errno.ENOSPC, OutOfMemory), (errno.EIO, SpillError)])

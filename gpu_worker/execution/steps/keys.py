@@ -12,7 +12,7 @@ import numpy as np
 from gpu_worker.device.memory.partition import HeldArray, Partition
 from gpu_worker.execution.keyed_folds import folded_runs, rows_of_runs
 from gpu_worker.execution.keyed_rows import RowOrder
-from gpu_worker.execution.plan_checks import check_folds, dtype_of
+from gpu_worker.execution.plan_checks import check_folds, dtype_of, require
 from gpu_worker.execution.row_keys import key_arrays
 from gpu_worker.execution.run_context import RunContext
 from gpu_worker.execution.step_handlers import Cuts, KeepingHandler, StepHandler, every_row, handles
@@ -169,6 +169,9 @@ class KeepKeyedHandler(KeepingHandler[KeepKeyedStep]):
 
     by_ranges = True
 
+    def verify(self, plan: Plan) -> None:
+        require(plan.steps[-1] == self.step, "partitions by keys are kept by a plan's last step")
+
     def cuts(self, fields: Sequence[Field], launch: Launch | None, works: Callable[[], np.ndarray]) -> Cuts:
         return every_row(fields)
 
@@ -177,7 +180,7 @@ class KeepKeyedHandler(KeepingHandler[KeepKeyedStep]):
             return context.each(self, values, partial(self._placed, context, context.place_below))
         keep = KeepStep(self.step.slot, self.step.name, "device")
         for value in values:
-            context.results.pending.append((keep, context.kept(value, "device")))
+            context.results.pending.append((keep, context.kept(value)))
         return values
 
     def _placed(self, context: RunContext, place: str, value: Partition) -> Partition:
