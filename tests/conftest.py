@@ -71,6 +71,26 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    _noted["terminal"] = config.pluginmanager.get_plugin("terminalreporter")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | None:
+    """Return our scheduler in place of xdist's by files."""
+    from tests.scheduler import FileScheduling
+
+    return FileScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Say at once which test fails and of what; a run that is cut off says nothing else of it."""
+    if report.failed and (terminal := _noted["terminal"]):
+        crash = getattr(report.longrepr, "reprcrash", None)
+        terminal.ensure_newline()
+        terminal.write_line(f"FAILED {report.nodeid} ({report.when}): {str(crash or report.longrepr)[:500]}")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
     """Note how loggers are before a file's first test, for the check after its last."""

@@ -339,12 +339,28 @@ def test_where_no_device_can_be_had_clients_hear_why(process: FakeDaemon, monkey
 
 # -- deadlines --------------------------------------------------------------------------------------------------------
 
+@contextlib.contextmanager
+def watched(path: Path, late: Callable[[], Place | None]) -> Iterator[None]:
+    """A kernel past its deadline; the thread that looks after it has ended before ``os.kill`` is the real one again."""
+    others = threading.enumerate()
+    box = CrashRecorder(path, epoch=1)
+    box.watch()
+    watching = [thread for thread in threading.enumerate() if thread not in others]
+    slot = box.begin(Place("7", 0, "kernel", ""), time.monotonic(), 1, late)
+    try:
+        yield
+    finally:
+        box.end(slot)
+        box.close()
+        for thread in watching:
+            thread.join(SECONDS)
+        assert not any(thread.is_alive() for thread in watching)
+
+
 @defects
 def test_deadlines_are_kept_after_a_defect(tmp_path: Path, monkeypatch, caplog, defect):
     killed: list[int] = []
     monkeypatch.setattr(crash_record.os, "kill", lambda _, number: killed.append(number))
-    box = CrashRecorder(tmp_path / "box", epoch=1)
-    box.watch()
     looked: list[int] = []
 
     def late() -> Place | None:
@@ -353,11 +369,9 @@ def test_deadlines_are_kept_after_a_defect(tmp_path: Path, monkeypatch, caplog, 
             raise type(defect)(*defect.args)
         return Place("8", 1, "late", "") if len(looked) > 2 else None
 
-    slot = box.begin(Place("7", 0, "kernel", ""), time.monotonic(), 1, late)
-    assert eventually(lambda: bool(killed)) and killed[0] == signal.SIGKILL and "Traceback" in caplog.text
-    assert crash_record.read(tmp_path / "box").failure.operation == "late"
-    box.end(slot)
-    box.close()
+    with watched(tmp_path / "box", late):
+        assert eventually(lambda: bool(killed)) and killed[0] == signal.SIGKILL and "Traceback" in caplog.text
+        assert crash_record.read(tmp_path / "box").failure.operation == "late"
 
 
 def test_a_deadline_holds_where_nobody_can_say_which_kernel_is_late(tmp_path: Path, monkeypatch):
@@ -367,13 +381,9 @@ def test_a_deadline_holds_where_nobody_can_say_which_kernel_is_late(tmp_path: Pa
     killed: list[int] = []
     monkeypatch.setattr(crash_record.os, "kill", lambda _, number: killed.append(number))
     monkeypatch.setattr(crash_record, "_PATIENCE_SECONDS", 0.2)
-    box = CrashRecorder(tmp_path / "box", epoch=1)
-    box.watch()
-    slot = box.begin(Place("7", 0, "kernel", ""), time.monotonic(), 1, late)
-    assert eventually(lambda: bool(killed))
-    assert crash_record.read(tmp_path / "box").failure.operation == "kernel"
-    box.end(slot)
-    box.close()
+    with watched(tmp_path / "box", late):
+        assert eventually(lambda: bool(killed))
+        assert crash_record.read(tmp_path / "box").failure.operation == "kernel"
 
 
 # -- plans under way --------------------------------------------------------------------------------------------------
