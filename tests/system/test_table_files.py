@@ -357,6 +357,21 @@ def test_csv_lines_and_files_at_fault_are_named(sc: SparkContext, tmp_path: Path
         read_csv(sc, tmp_path / "d.csv", "k", dtype="float32")
 
 
+def test_csv_of_integers_beyond_int64(sc: SparkContext, tmp_path: Path):
+    path = tmp_path / "a.csv"
+    path.write_text(f"id,x\n1,2\n{2**63},3\n")
+    with pytest.raises(RecordError, match=rf"'id' of .*a.csv has integers beyond int64: {2**63} in line 3"):
+        read_csv(sc, path)
+    with pytest.raises(RecordError, match=r"'id' of .*a.csv, which filter= names, has integers beyond int64"):
+        read_csv(sc, path, "x", filter=[("id", ">", 1)])
+    assert exact(read_csv(sc, path, "x").collect()) == exact(list(np.int64([2, 3])))
+    is_large = pc.field("id") > pa.scalar(1, pa.uint64())
+    found = read_csv(sc, path, dtype={"id": "uint64"}, filter=is_large).cache("GPU").collect()
+    assert exact(found) == exact([{"id": np.uint64(2**63), "x": np.int64(3)}])
+    with pytest.raises(RecordError, match=rf"a.csv, line 3: '{2**63},3' is not read as id int64"):
+        read_csv(sc, path, "id", dtype="int64").count()
+
+
 def test_csv_of_a_compressed_file_is_sent_field_by_field(sc: SparkContext, tmp_path: Path):
     path = tmp_path / "points.csv.gz"
     lines = [f"{number},{number / 4},{number % 3}" for number in range(200_000)]

@@ -11,6 +11,9 @@ import pytest
 
 from vispark.data.records import pack
 from vispark.data.records.streamed_rows import StreamedRows
+from vispark.data.records.text.splits import TextSplit
+from vispark.data.tables.csv import CsvTask
+from vispark.data.tables.csv_schema import check_integers, schema_of
 from vispark.data.tables.files import (
     READINGS,
     REMOTE_READINGS,
@@ -288,3 +291,57 @@ def test_other_rows_than_were_looked_up(arrays, words):
 
 def test_no_rows_are_not_read():
     assert pack(StreamedRows([], 0, {"": lambda: iter(())}), seal=bytes).count == 0
+
+
+# -- types of CSV files -----------------------------------------------------------------------------------------------
+
+def _kinds(path: Path, text: str) -> dict[str, tuple[str, str]]:
+    path.write_text(text)
+    return {name: (kind.dtype, kind.text) for name, kind in schema_of([str(path)], True, ",")[1]}
+
+
+def test_integers_beyond_int64_need_a_dtype(tmp_path: Path):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "a.csv"
+    kinds = _kinds(path, f"id,n,x,f\n1,{-2**63},2.5,{2**63}\n\n{2**63},5,{2**63},1e30\n,{-2**63 - 1},1,1\n")
+    assert {name: dtype for name, (dtype, _) in kinds.items()} == {"id": "object", "n": "object", "x": "float64",
+                                                                   "f": "float64"}
+    assert kinds["id"][1].startswith(f"integers beyond int64: {2**63} in line 4 of {path}; \"uint64\" holds them")
+    assert f"{-2**63 - 1} in line 5 of {path}; \"float64\" rounds them" in kinds["n"][1]
+    schema = schema_of([str(path)], True, ",")[1]
+    for columns, dtype in (("id", "uint64"), (["id", "x"], {"id": "float64"}), ({"p": ["n", "x"]}, "float32"),
+                           (["x", "f"], None)):
+        check_integers(select(schema, columns, dtype, "error", str(path)), str(path))
+    for columns, dtype, advice in (("id", None, r'dtype="float64"'), (["n", "id"], {"n": "float64"}, r"{'id': "),
+                                   ({"p": ["x", "n"]}, None, r"{'p': ")):
+        with pytest.raises(RecordError, match=rf"column '(id|n)' of {path} has integers beyond int64.*{advice}"):
+            check_integers(select(schema, columns, dtype, "error", str(path)), str(path))
+    with pytest.raises(PlanError, match=r"'id' is integers beyond int64.*which bool cannot hold"):
+        select(schema, "id", "bool", "error", str(path))
+
+
+def test_digits_among_booleans_are_none(tmp_path: Path):
+    pytest.importorskip("pyarrow")
+    assert _kinds(tmp_path / "a.csv", "b,m\ntrue,true\nFALSE,1\n,0\n") == {"b": ("bool", "bool"), "m": ("", "string")}
+    selection = select([("b", ColumnType("number", "bool", "bool"))], None, None, "error", "a")
+    read = CsvTask(("b",), (("b", "bool"),), True, ",", selection, None, False, "a")
+    (tmp_path / "b.csv").write_text("b\ntrue\n1\n")
+    with pytest.raises(RecordError, match=r"b.csv, line 3: '1' is not read as b bool"):
+        list(read([TextSplit(str(tmp_path / "b.csv"), 0, 100)]))
+
+
+def test_types_are_those_of_the_first_file_that_has_lines(tmp_path: Path):
+    pytest.importorskip("pyarrow")
+    for name, text in (("a", ""), ("b", "\n"), ("c", f"1,\n2,{2**53}\n"), ("d", f"3,{2**53 + 1}\n")):
+        (tmp_path / name).write_text("k,x\n" + text)
+    paths = [str(tmp_path / name) for name in "abcd"]
+    assert [kind.dtype for _, kind in schema_of(paths, True, ",")[1]] == ["int64", "int64"]
+    names, schema, empty = schema_of(paths[:2], True, ",")
+    assert [kind.dtype for _, kind in schema] == ["float64", "float64"] and empty == ["k", "x"]
+    selection = select(schema, "x", None, 0, "a")
+    read = CsvTask(tuple(names), (("x", "float64"),), True, ",", selection, None, False, paths[0], ("x",))
+    splits = [TextSplit(path, 0, 100) for path in paths]
+    assert list(read(splits[:3])) == [0, 2**53]
+    with pytest.raises(RecordError, match=rf"'x' has {2**53 + 1} in line 2 of {paths[3]}, which float64 rounds; it is "
+                                          f"empty in the first lines of {paths[0]}.*dtype="):
+        list(read(splits))

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 from pyspark import RDD, SparkContext
 
 from gpu_worker.protocol.errors import PlanError, RecordError
@@ -17,17 +16,24 @@ from vispark._utils.boundary import brief
 from vispark._utils.contexts import check_running, is_case_sensitive
 from vispark.data.records.rows import Rows
 from vispark.data.records.streamed_rows import StreamedRows
-from vispark.data.records.text.reader import line_ends, lines, opened_text
+from vispark.data.records.text.reader import lines, opened_text
 from vispark.data.records.text.splits import TextSplit, splits
 from vispark.data.storage.locality import near_blocks
 from vispark.data.tables import files
 from vispark.data.tables.arrow import pa, require
 from vispark.data.tables.batches import BatchReader
+from vispark.data.tables.csv_schema import (
+    BEYOND,
+    FEW,
+    Lines,
+    check_integers,
+    check_rounded,
+    header_names,
+    parsed,
+    schema_of,
+)
 from vispark.data.tables.selection import Columns, Selection, select
 from vispark.data.tables.types import ColumnType, of_arrow
-
-#: Files whose headers the driver compares; of more, tasks do alone.
-FEW = files.FEW
 
 
 @brief
@@ -36,8 +42,9 @@ def read_csv(sc: SparkContext, path: str | os.PathLike[str], columns: Columns | 
              minPartitions: int | None = None, blocks: bool = False) -> RDD[Any]:
     """Read CSV files, one record a line, with names from their first lines.
 
-    A column's type is what the numbers in the first megabyte of the first file say: integers, floats or booleans; with
-    ``dtype`` it is that. An empty field is a null. Fields may be quoted, but no line ends in one.
+    A column's type is what the first megabyte of lines says, of the first file that has any: integers, floats or
+    booleans; with ``dtype`` it is that. A column that is empty there is of floats. An empty field is a null. Fields may
+    be quoted, but no line ends in one.
 
     Parameters
     ----------
@@ -64,8 +71,8 @@ def read_csv(sc: SparkContext, path: str | os.PathLike[str], columns: Columns | 
     PlanError
         If pyarrow is missing, there is no such file, or an argument does not fit it.
     RecordError
-        If a column holds no numbers, or a file has other names. At an action, if there is a
-        null or something that is no number; it names file and line.
+        If a column holds no numbers, or integers beyond int64 and no dtype was asked for, or a file has other names.
+        At an action, if there is a null or something that is not of the column's type; it names file and line.
 
     See Also
     --------
@@ -88,53 +95,33 @@ def read_csv(sc: SparkContext, path: str | os.PathLike[str], columns: Columns | 
     if not text_splits:
         return sc.emptyRDD()
     paths = list(dict.fromkeys(split.path for split in text_splits))
-    names, schema = _first(paths[0], header, delimiter)
+    names, schema, empty = schema_of(paths, header, delimiter)
     as_numbers = schema if dtype is None or isinstance(dtype, Mapping) else \
         [(name, kind if kind.kind == "number" else of_arrow(pa.float64())) for name, kind in schema]
     has_case = is_case_sensitive(sc)
     condition = files.expression(filter, () if has_case else names)
     selection = _parsed_as(select(as_numbers, columns, dtype, nulls, paths[0], is_case_sensitive=has_case),
                            dtype is not None)
-    files.check_filter(schema, condition, paths[0])
-    kinds = tuple((name, _kind(name, schema, selection)) for name in files.names_to_read(names, selection, condition))
-    task = CsvTask(tuple(names), kinds, header, delimiter, selection, condition, blocks, paths[0])
+    check_integers(selection, paths[0])
+    chosen = {spec.path[0]: spec.type for spec in selection.columns}
+    read_as = [(name, chosen.get(name, kind)) for name, kind in schema]
+    needed = files.names_to_read(names, selection, condition)
+    for name, kind in read_as:
+        if name in needed and kind.dtype == BEYOND:
+            raise RecordError(f"column {name!r} of {paths[0]}, which filter= names, has {kind.text}; take it as one of "
+                              "columns=, with a dtype that holds it")
+    files.check_filter(read_as, condition, paths[0])
+    kinds = tuple((name, dict(read_as)[name].dtype) for name in needed)
+    guessed = tuple(selection.columns[number].path[0] for field in selection.fields for number in field.columns
+                    if dtype is None or (isinstance(dtype, Mapping) and field.name not in dtype))
+    task = CsvTask(tuple(names), kinds, header, delimiter, selection, condition, blocks, paths[0],
+                   tuple(name for name in guessed if name in empty))
     if as_numbers != schema:
         task.check_lines()
     if header and len(paths) <= FEW:
         for other in paths[1:]:
             task.check_header(other)
     return near_blocks(sc, text_splits, [[split.range] for split in text_splits]).mapPartitions(task)
-
-
-def _first(path: str, header: bool, delimiter: str) -> tuple[list[str], list[tuple[str, ColumnType]]]:
-    """Return the names of a file's columns, and their types as far as its first lines say."""
-    names = _names(path, delimiter)
-    if not header:
-        names = [f"c{number}" for number in range(len(names))]
-    with opened_text(path) as file:
-        data = next((data for _, data in lines(file, TextSplit(path, 0, 1 << 62), int(header))), b"")
-    twice = len(set(names)) < len(names)
-    unique = [f"{number}" for number in range(len(names))]
-    try:
-        table = _table(data or b"\n", unique, delimiter, {}) if data.strip() else None
-    except pa.ArrowException as error:
-        raise PlanError(f"{path} cannot be read as CSV: {error}") from error
-    kinds = [pa.null()] * len(names) if table is None else [field.type for field in table.schema]
-    schema = [(name, of_arrow(pa.float64() if pa.types.is_null(kind) else kind))
-              for name, kind in zip(names, kinds, strict=True)]
-    return names if not twice else unique, schema
-
-
-def _names(path: str, delimiter: str) -> list[str]:
-    """Return the fields of a file's first line."""
-    with opened_text(path) as file:
-        data = next((data for _, data in lines(file, TextSplit(path, 0, 1 << 62))), b"")
-    head = data.partition(b"\n")[0].rstrip(b"\r").removeprefix(b"\xef\xbb\xbf")
-    if not head.strip():
-        raise PlanError(f"{path} begins with an empty line; there should be the names of columns, or numbers")
-    table = pa.csv.read_csv(pa.BufferReader(head + b"\n"), pa.csv.ReadOptions(use_threads=False),
-                            pa.csv.ParseOptions(delimiter=delimiter))
-    return list(table.schema.names)
 
 
 def _parsed_as(selection: Selection, inferred: bool) -> Selection:
@@ -145,23 +132,6 @@ def _parsed_as(selection: Selection, inferred: bool) -> Selection:
     return replace(selection, columns=tuple(
         replace(spec, type=ColumnType("number", dtypes[number], dtypes[number]))
         for number, spec in enumerate(selection.columns)))
-
-
-def _kind(name: str, schema: Sequence[tuple[str, ColumnType]], selection: Selection) -> str:
-    """Return the dtype that a column is parsed as; empty where Arrow is to find out."""
-    chosen = next((spec.type for spec in selection.columns if spec.path[0] == name), None)
-    return (chosen or dict(schema)[name]).dtype
-
-
-def _table(data: bytes, names: Sequence[str], delimiter: str, kinds: dict[str, str]) -> Any:
-    """Return the table of whole lines; of the columns of ``kinds``, unless there are none."""
-    return pa.csv.read_csv(
-        pa.BufferReader(data),
-        pa.csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=list(names)),
-        pa.csv.ParseOptions(delimiter=delimiter),
-        pa.csv.ConvertOptions(null_values=[""], include_columns=list(kinds),
-                              column_types={name: pa.from_numpy_dtype(np.dtype(kind))
-                                            for name, kind in kinds.items() if kind}))
 
 
 @dataclass(frozen=True)
@@ -176,6 +146,8 @@ class CsvTask:
         The columns that are parsed, each with its dtype.
     first : str
         The file that the names are from.
+    guessed : tuple of str
+        Columns that nobody asked to be floats, and that were empty where types were looked for.
     """
 
     names: tuple[str, ...]
@@ -186,6 +158,7 @@ class CsvTask:
     filter: Any
     blocks: bool
     first: str
+    guessed: tuple[str, ...] = ()
 
     def __call__(self, splits: Iterable[TextSplit]) -> Iterable[Any]:
         held = list(splits)
@@ -237,7 +210,7 @@ class CsvTask:
         RecordError
             If it has others; it names file and column.
         """
-        names = _names(path, self.delimiter)
+        names = header_names(path, self.delimiter)
         for number, (name, expected) in enumerate(zip(names, self.names, strict=False)):
             if name != expected:
                 raise RecordError(f"column {number} of {path} is {name!r}, and {expected!r} in {self.first}; read "
@@ -263,25 +236,30 @@ class CsvTask:
                 if not data.strip():
                     continue
                 try:
-                    yield _table(data, self.names, self.delimiter, dict(self.kinds))
+                    table = parsed(data, self.names, self.delimiter, dict(self.kinds))
                 except pa.ArrowException as error:
                     raise self._fault(split.path, start, data, error) from error
+                piece = Lines(split.path, start, data)
+                for name in self.guessed:
+                    if name in table.column_names:
+                        check_rounded(name, table.column(name), piece, self.names, self.delimiter, self.first)
+                yield table
 
     def _fault(self, path: str, start: int, data: bytes, error: Exception) -> RecordError:
         """Return the error for the first line that cannot be parsed."""
         lines = data.split(b"\n")
         # Up to a line, all is good or not.
         number = bisect_left(range(len(lines) - 1), True, key=lambda last: not self._is_good(lines[:last + 1]))
-        with opened_text(path) as again:
-            line = 1 + line_ends(again, start) + number
+        line = Lines(path, start, data).number(number)
         line_text = lines[number].decode(errors="replace").rstrip("\r")
         return RecordError(f"{path}, line {line}: {line_text[:80]!r} is not read as "
                            f"{', '.join(f'{name} {kind}' for name, kind in self.kinds)}; types are those of dtype=, "
-                           f"or else of the first lines: \"float64\" holds all numbers ({error})")
+                           "or else of the first lines: \"float64\" holds all numbers, and rounds integers beyond "
+                           f"2**53 ({error})")
 
     def _is_good(self, lines: list[bytes]) -> bool:
         try:
-            _table(b"\n".join(lines) + b"\n", self.names, self.delimiter, dict(self.kinds))
+            parsed(b"\n".join(lines) + b"\n", self.names, self.delimiter, dict(self.kinds))
         except pa.ArrowException as error:
             return "Empty CSV" in str(error)
         return True

@@ -276,7 +276,7 @@ class _Choice:
     def _field(self, name: str, leaves: list[ColumnSpec], dtype: Any, *, stacked: bool) -> FieldSpec:
         own = np.result_type(*(np.dtype(leaf.type.dtype) for leaf in leaves))
         target = np.dtype(dtype_of(dtype)) if dtype is not None else own
-        for leaf in leaves:
+        for leaf in leaves if dtype is not None else ():
             self._check_cast(leaf, target)
         return FieldSpec(name, tuple(self._read[leaf.name] for leaf in leaves), target.name, stacked)
 
