@@ -71,6 +71,7 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     _noted["terminal"] = config.pluginmanager.get_plugin("terminalreporter")
 
@@ -87,8 +88,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Say at once which test fails and of what; a run that is cut off says nothing else of it."""
     if report.failed and (terminal := _noted["terminal"]):
         crash = getattr(report.longrepr, "reprcrash", None)
-        terminal.ensure_newline()
-        terminal.write_line(f"FAILED {report.nodeid} ({report.when}): {str(crash or report.longrepr)[:500]}")
+        terminal.write(f"\nFAILED {report.nodeid} ({report.when}): {str(crash or report.longrepr)[:500]}\n")
 
 
 @pytest.hookimpl(wrapper=True)
