@@ -68,13 +68,13 @@ def options() -> str:
 
 def _make(archive: Path) -> None:
     """Make an archive; an empty file, where this Java cannot, so that it is tried once."""
-    made = archive.with_suffix(".new")
+    partial = archive.with_suffix(".new")
     arguments = ("--conf spark.ui.enabled=false "
                  f'--conf "spark.executor.extraJavaOptions={QUICK}" '
-                 f'--driver-java-options "{QUICK} -XX:ArchiveClassesAtExit={made}" pyspark-shell')
+                 f'--driver-java-options "{QUICK} -XX:ArchiveClassesAtExit={partial}" pyspark-shell')
     subprocess.run([sys.executable, "-c", _PROGRAM], env=os.environ | {"PYSPARK_SUBMIT_ARGS": arguments},
                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=_PATIENCE,
                    check=False)
-    if not made.exists():
-        made.touch()
-    made.rename(archive)
+    if not partial.exists():
+        partial.touch()
+    partial.rename(archive)

@@ -68,9 +68,9 @@ class Page:
 
     def accessible(self) -> None:
         """The page breaks no rule of axe-core's: roles, names, contrast, headings, landmarks."""
-        found = axe.Axe().run(self.page).response["violations"]
-        assert not found, "\n".join(f"{each['id']}: {each['help']}: {[node['html'][:120] for node in each['nodes']]}"
-                                    for each in found)
+        violations = axe.Axe().run(self.page).response["violations"]
+        assert not violations, "\n".join(
+            f"{each['id']}: {each['help']}: {[node['html'][:120] for node in each['nodes']]}" for each in violations)
 
     def check(self) -> None:
         """The page has no script errors, asked nobody else, fits its window, and its tables have headers."""
@@ -109,6 +109,6 @@ def browser() -> Iterator[object]:
     if path is None:
         pytest.skip("no chromium on this machine: .ci/prerequisites installs it")
     with sync_api.sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
-        yield found
-        found.close()
+        chromium = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        yield chromium
+        chromium.close()

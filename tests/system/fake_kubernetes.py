@@ -78,8 +78,8 @@ class FakeKubernetes:
     def close(self) -> None:
         """End pods and server."""
         with self._lock:
-            for _, _, each in self._watchers:
-                each.put(None)
+            for _, _, events in self._watchers:
+                events.put(None)
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -91,56 +91,56 @@ class FakeKubernetes:
 
     # -- objects --
 
-    def create(self, collection: str, made: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    def create(self, collection: str, resource: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """Keep an object, and start it where it is a pod."""
-        name = made["metadata"].get("name") or f"{made['metadata']['generateName']}{uuid.uuid4().hex[:6]}"
-        made["metadata"] |= {"name": name, "uid": str(uuid.uuid4()), "resourceVersion": "1",
-                             "creationTimestamp": "2026-01-01T00:00:00Z"}
+        name = resource["metadata"].get("name") or f"{resource['metadata']['generateName']}{uuid.uuid4().hex[:6]}"
+        resource["metadata"] |= {"name": name, "uid": str(uuid.uuid4()), "resourceVersion": "1",
+                                 "creationTimestamp": "2026-01-01T00:00:00Z"}
         kind = collection.rpartition("/")[2]
-        self._validate(made, kind)
+        self._validate(resource, kind)
         with self._lock:
             if name in self.objects.setdefault(collection, {}):
                 return 409, _refusal(409, f"{kind} {name!r} already exists", "AlreadyExists")
             if kind == "namespaces":
-                made["status"] = {"phase": "Active"}
-            self.objects[collection][name] = made
-            self.made[kind].append(made)
+                resource["status"] = {"phase": "Active"}
+            self.objects[collection][name] = resource
+            self.made[kind].append(resource)
             if kind == "pods":
-                made["status"] = {"phase": "Pending"}
-            self._tell(collection, "ADDED", made)
+                resource["status"] = {"phase": "Pending"}
+            self._tell(collection, "ADDED", resource)
             if kind in ("pods", "configmaps", "services"):
                 self._start_pods(collection.rpartition("/")[0])
-        return 201, made
+        return 201, resource
 
-    def _validate(self, made: dict[str, Any], kind: str) -> None:
-        checked = {"apiVersion": "v1", "kind": _KINDS.get(kind, ""), **made}
-        checked["metadata"] = {key: value for key, value in made["metadata"].items() if key != "managedFields"}
+    def _validate(self, resource: dict[str, Any], kind: str) -> None:
+        checked = {"apiVersion": "v1", "kind": _KINDS.get(kind, ""), **resource}
+        checked["metadata"] = {key: value for key, value in resource["metadata"].items() if key != "managedFields"}
         try:
             kubernetes_validate.validate(checked, _SCHEMAS, strict=True)
         except (kubernetes_validate.ValidationError, kubernetes_validate.InvalidSchemaError) as error:
-            self.problems.append(f"{kind} {made['metadata']['name']}: {error}")
+            self.problems.append(f"{kind} {resource['metadata']['name']}: {error}")
 
     def patch(self, collection: str, name: str, changes: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """Merge changes of metadata; an object that is not there is made, as server-side apply does."""
         with self._lock:
-            found = self.objects.get(collection, {}).get(name)
-            if found is None:
+            resource = self.objects.get(collection, {}).get(name)
+            if resource is None:
                 return self.create(collection, changes)
             labels = changes.get("metadata", {}).get("labels", {})
-            found["metadata"].setdefault("labels", {}).update(labels)
-            self._tell(collection, "MODIFIED", found)
-            return 200, found
+            resource["metadata"].setdefault("labels", {}).update(labels)
+            self._tell(collection, "MODIFIED", resource)
+            return 200, resource
 
     def delete(self, collection: str, names: list[str]) -> None:
         """Delete objects; of a namespace all that is in it."""
         with self._lock:
             for name in names:
-                found = self.objects.get(collection, {}).pop(name, None)
-                if found is None:
+                resource = self.objects.get(collection, {}).pop(name, None)
+                if resource is None:
                     continue
-                if (process := self._processes.pop(found["metadata"]["uid"], None)) is not None:
+                if (process := self._processes.pop(resource["metadata"]["uid"], None)) is not None:
                     _kill(process)
-                self._tell(collection, "DELETED", found)
+                self._tell(collection, "DELETED", resource)
                 if collection.endswith("/namespaces"):
                     for inner in [each for each in self.objects if f"/namespaces/{name}/" in each]:
                         self.delete(inner, list(self.objects[inner]))
@@ -157,10 +157,10 @@ class FakeKubernetes:
             self._watchers.append((collection, selector, events))
         return events
 
-    def _tell(self, collection: str, event: str, found: dict[str, Any]) -> None:
+    def _tell(self, collection: str, event: str, resource: dict[str, Any]) -> None:
         for of, selector, events in self._watchers:
-            if of == collection and _has(found, selector):
-                events.put({"type": event, "object": json.loads(json.dumps(found))})
+            if of == collection and _has(resource, selector):
+                events.put({"type": event, "object": json.loads(json.dumps(resource))})
 
     def _name_services(self, namespace: str) -> None:
         """Have the names of services lead to the pods that they select, for Java."""
@@ -200,10 +200,10 @@ class FakeKubernetes:
                        "XDG_CACHE_HOME": platformdirs.user_cache_dir(),
                        "JAVA_TOOL_OPTIONS": f"{jvm_options()} -Djdk.net.hosts.file={self.folder}/hosts",
                        "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
-        for each in container.get("env", []):
-            path = each.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath", "")
-            value = {"status.podIP": address, "metadata.name": name}.get(path, each.get("value", ""))
-            environment[each["name"]] = _moved(value, mounts)
+        for variable in container.get("env", []):
+            path = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath", "")
+            value = {"status.podIP": address, "metadata.name": name}.get(path, variable.get("value", ""))
+            environment[variable["name"]] = _moved(value, mounts)
         # Short, because a socket's path in it may have no more than 107 bytes.
         runtime = self.folder / f"r{self._pods}"
         runtime.mkdir(mode=0o700)
@@ -224,7 +224,7 @@ class FakeKubernetes:
     def _mounted(self, collection: str, place: Path, container: dict[str, Any], spec: dict[str, Any]) -> dict[str, str]:
         """Make the folders of a container's volumes; return them by the paths that it has them under."""
         volumes = {each["name"]: each for each in spec.get("volumes", [])}
-        found = {}
+        folders = {}
         for mount in container.get("volumeMounts", []):
             folder = place / "volumes" / mount["name"]
             folder.mkdir(parents=True, exist_ok=True)
@@ -234,10 +234,10 @@ class FakeKubernetes:
                 paths = {each["key"]: each["path"] for each in config.get("items", [])} or {each: each for each in data}
                 for key, path in paths.items():
                     (folder / path).write_text(data[key])
-            found[mount["mountPath"]] = str(folder)
+            folders[mount["mountPath"]] = str(folder)
         for file in (place / "volumes").glob("*/*"):
-            file.write_text(_moved(file.read_text(), found))
-        return found
+            file.write_text(_moved(file.read_text(), folders))
+        return folders
 
     def _ended(self, collection: str, pod: dict[str, Any], process: subprocess.Popen[bytes], address: str) -> None:
         status = process.wait()
@@ -321,13 +321,13 @@ def _answered(fake: FakeKubernetes, method: str, path: str, query: dict[str, str
     selector = query.get("labelSelector", "")
     if query.get("fieldSelector", "").startswith("metadata.name="):
         name = query["fieldSelector"].partition("=")[2]
-        found = [each for each in fake.selected(collection, selector) if each["metadata"]["name"] == name]
-        return 200, _list(collection, found)
+        resources = [each for each in fake.selected(collection, selector) if each["metadata"]["name"] == name]
+        return 200, _list(collection, resources)
     if not name:
-        found = fake.selected(collection, selector)
+        resources = fake.selected(collection, selector)
         if method == "DELETE":
-            fake.delete(collection, [each["metadata"]["name"] for each in found])
-        return 200, _list(collection, found)
+            fake.delete(collection, [each["metadata"]["name"] for each in resources])
+        return 200, _list(collection, resources)
     one = fake.objects.get(collection, {}).get(name)
     if one is None:
         return 404, _refusal(404, f"{name!r} not found", "NotFound")
@@ -338,22 +338,22 @@ def _answered(fake: FakeKubernetes, method: str, path: str, query: dict[str, str
 
 def _split(path: str) -> tuple[str, str]:
     """Return the collection of a path, and the object's name; "" where it is of the collection."""
-    found = re.fullmatch(r"(/api/v1|/apis/[^/]+/[^/]+)((?:/namespaces/[^/]+)?/[^/]+)(?:/([^/]+))?(?:/status)?", path)
-    if found is None or (found[2].startswith("/namespaces/") and found[2].count("/") == 2):
+    match = re.fullmatch(r"(/api/v1|/apis/[^/]+/[^/]+)((?:/namespaces/[^/]+)?/[^/]+)(?:/([^/]+))?(?:/status)?", path)
+    if match is None or (match[2].startswith("/namespaces/") and match[2].count("/") == 2):
         *above, last = path.rsplit("/", 1)
         return above[0], last
-    return found[1] + found[2], found[3] or ""
+    return match[1] + match[2], match[3] or ""
 
 
-def _list(collection: str, found: list[dict[str, Any]]) -> dict[str, Any]:
+def _list(collection: str, items: list[dict[str, Any]]) -> dict[str, Any]:
     kind = _KINDS.get(collection.rpartition("/")[2], "")
-    return {"kind": f"{kind}List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": found}
+    return {"kind": f"{kind}List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}
 
 
-def _has(found: dict[str, Any], selector: str) -> bool:
-    labels = found["metadata"].get("labels", {})
-    for each in filter(None, selector.split(",")):
-        name, separator, value = each.partition("!=") if "!=" in each else each.partition("=")
+def _has(resource: dict[str, Any], selector: str) -> bool:
+    labels = resource["metadata"].get("labels", {})
+    for condition in filter(None, selector.split(",")):
+        name, separator, value = condition.partition("!=") if "!=" in condition else condition.partition("=")
         if (labels.get(name) == value) == (separator == "!="):
             return False
     return True

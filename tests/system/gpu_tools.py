@@ -103,11 +103,11 @@ class Noted:
 
 def ran(directory: Path) -> dict[str, Counter[tuple[str, ...]]]:
     """By node: the number of partitions that the executors with some GPUs had."""
-    found: dict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
+    counts: dict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
     for path in directory.iterdir():
         _, host, gpus, _ = path.name.split("@")
-        found[host][tuple(gpus.split(","))] += 1
-    return dict(found)
+        counts[host][tuple(gpus.split(","))] += 1
+    return dict(counts)
 
 
 def profile_of_load(sc: SparkContext, directory: Path) -> int:
@@ -120,9 +120,9 @@ def reported(sc: SparkContext, node: Node) -> Reported:
     """What a node's worker says of a context's session; it holds nothing where there is none."""
     eventually(lambda: Session.of(sc).loads.collector.idle)
     name = Session.of(sc).credentials.session
-    found = [each.report for each in administer(Status(), runtime_dir=str(node.runtime_dir)).sessions
-             if each.session == name and each.report is not None]
-    return found[0] if found else Reported(0, (), (), 0, 0)
+    reports = [each.report for each in administer(Status(), runtime_dir=str(node.runtime_dir)).sessions
+               if each.session == name and each.report is not None]
+    return reports[0] if reports else Reported(0, (), (), 0, 0)
 
 
 def held(sc: SparkContext, cluster: Topology) -> dict[str, dict[str, int]]:

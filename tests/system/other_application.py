@@ -35,23 +35,23 @@ class OtherApplication:
         self.process.stdin.flush()
         while not (line := self.process.stdout.readline()).startswith(_MARK):
             assert line, f"the application ended with {self.process.wait()}"
-        kind, found = json.loads(line.removeprefix(_MARK))
+        kind, answer = json.loads(line.removeprefix(_MARK))
         if kind == "error":
-            raise RuntimeError(found)
-        return found
+            raise RuntimeError(answer)
+        return answer
 
 
 @contextlib.contextmanager
 def other_application(cluster: topology.Topology, settings: Mapping[str, object]) -> Iterator[OtherApplication]:
     """Start an application on a topology; it ends with the block."""
     nodes = [(node.host, str(node.runtime_dir)) for node in cluster.nodes]
-    given = json.dumps([cluster.master, nodes, cluster.executors, cluster.conf | dict(settings)])
-    with subprocess.Popen([sys.executable, "-m", "tests.system.other_application", given], stdin=subprocess.PIPE,
+    arguments = json.dumps([cluster.master, nodes, cluster.executors, cluster.conf | dict(settings)])
+    with subprocess.Popen([sys.executable, "-m", "tests.system.other_application", arguments], stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as process:
         try:
-            found = OtherApplication(process)
-            assert found.ask("'ready'") == "ready"
-            yield found
+            application = OtherApplication(process)
+            assert application.ask("'ready'") == "ready"
+            yield application
             process.stdin.close()
             assert process.wait(60) in (0, -9)
         finally:

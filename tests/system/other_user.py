@@ -35,9 +35,9 @@ def refusals(attempts: dict[str, str]) -> dict[str, str]:
              "    except Exception as error:",
              "        print(name, type(error).__name__)"]
     lines += [f"attempt({name!r}, {what!r})" for name, what in attempts.items()]
-    said = as_other("\n".join(lines)).splitlines()
-    ended = dict(line.split(" ", 1) for line in said)
-    assert ended.keys() == attempts.keys(), said
+    output = as_other("\n".join(lines)).splitlines()
+    ended = dict(line.split(" ", 1) for line in output)
+    assert ended.keys() == attempts.keys(), output
     return ended
 
 

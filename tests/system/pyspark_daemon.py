@@ -24,10 +24,10 @@ def from_stock(address: str) -> None:
     """Have a server forked that takes over this process's environment and streams, and wait for its end."""
     with socket.socket(socket.AF_UNIX) as stock:
         stock.connect("\0" + address)
-        given = json.dumps({"environment": dict(os.environ), "path": sys.path, "arguments": sys.argv,
-                            "directory": os.getcwd()}).encode()
-        socket.send_fds(stock, [len(given).to_bytes(4, "little")], [0, 1, 2])
-        stock.sendall(given)
+        request = json.dumps({"environment": dict(os.environ), "path": sys.path, "arguments": sys.argv,
+                              "directory": os.getcwd()}).encode()
+        socket.send_fds(stock, [len(request).to_bytes(4, "little")], [0, 1, 2])
+        stock.sendall(request)
         server = int.from_bytes(stock.recv(4), "little")
     for descriptor in (0, 1, 2):
         os.close(descriptor)

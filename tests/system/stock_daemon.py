@@ -68,12 +68,12 @@ def fork(listener: socket.socket) -> None:
         os.close(stream)
     connection.close()
     listener.close()
-    given = json.loads(b"".join(parts))
+    request = json.loads(b"".join(parts))
     os.environ.clear()
-    os.environ.update(given["environment"])
+    os.environ.update(request["environment"])
     time.tzset()
-    os.chdir(given["directory"])
-    sys.path[:], sys.argv[:] = given["path"], given["arguments"]
+    os.chdir(request["directory"])
+    sys.path[:], sys.argv[:] = request["path"], request["arguments"]
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     serve()
 

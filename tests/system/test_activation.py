@@ -95,8 +95,8 @@ def test_no_other_daemon_takes_the_path_of_a_service_manager(runtime: Runtime):
 def test_a_socket_at_another_path_is_refused_with_the_right_one(runtime: Runtime, states: socket.socket):
     with (_listening(runtime.path / "other.sock") as listener, _activated(listener, states) as process):
         assert process.wait(SECONDS) == 1
-        said = process.stderr.read()
-    assert f"ListenStream={runtime.path / 'daemon.sock'}" in said and "other.sock" in said
+        stderr = process.stderr.read()
+    assert f"ListenStream={runtime.path / 'daemon.sock'}" in stderr and "other.sock" in stderr
 
 
 @pytest.mark.skipif(not shutil.which("systemd-socket-activate"), reason="needs systemd")

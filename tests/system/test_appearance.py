@@ -34,9 +34,9 @@ def test_a_vrdd_says_what_it_holds_and_where_without_a_job(sc: SparkContext, mon
     assert repr(sums).startswith("VRDD[vmap lambda]: 10 records of float32; 2 partitions; lazy: ")
     assert "<points>, which is kept on the device" in repr(sums)
     assert "10 records of float32[3]; 2 partitions; cached in host memory" in repr(points.dtoh().cache())
-    for each in (points, sums, points.dtoh().cache()):
-        data = each._repr_mimebundle_()
-        assert data == {"text/plain": repr(each), "text/html": each._repr_html_()}
+    for vrdd in (points, sums, points.dtoh().cache()):
+        data = vrdd._repr_mimebundle_()
+        assert data == {"text/plain": repr(vrdd), "text/html": vrdd._repr_html_()}
     assert repr(points.vmap(lambda p: p @ 3)).startswith("VRDD[vmap lambda]: records not known")     # told by an action
 
 
@@ -44,9 +44,9 @@ def test_an_explanation_is_shown_by_its_sections_and_runs_no_job(sc: SparkContex
     numbers = sc.parallelize([1.0, 2.0], 2).cache("GPU")
     pairs = numbers.vmap(lambda x: (1, x)).reduceByKey(max, numKeys=3)
     monkeypatch.setattr(SparkJobs, "run", lambda *_: pytest.fail("a Spark job"))
-    for each in (numbers.explanation(), pairs.explanation()):
-        data = each._repr_mimebundle_()
-        assert data["text/plain"] == each and "<summary>Rewritten plan</summary>" in data["text/html"]
+    for explanation in (numbers.explanation(), pairs.explanation()):
+        data = explanation._repr_mimebundle_()
+        assert data["text/plain"] == explanation and "<summary>Rewritten plan</summary>" in data["text/html"]
 
 
 def test_explain_prints_once(sc: SparkContext, capsys: pytest.CaptureFixture[str]):

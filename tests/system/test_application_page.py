@@ -45,8 +45,8 @@ def test_plans_are_shown_by_the_users_line(local: Topology, browser, transport: 
             rows.reduce(lambda first, second: first + second)       # the line that is shown
         page.shows("#lines tbody", "the line that is shown")
         page.shows("#lines tbody td:nth-child(2)", str(PASSES))
-        for each in (rows.vmap(lambda row: row * 2), rows.vmap(halved)):
-            each.sum()                                              # the line of two plans
+        for vrdd in (rows.vmap(lambda row: row * 2), rows.vmap(halved)):
+            vrdd.sum()                                              # the line of two plans
         page.shows("#lines tbody", "vmap lambda, vmap halved")
         page.shows("#workers tbody td:nth-child(3)", state)
         page.shows("#workers tbody td:nth-child(4)", transport)
@@ -70,18 +70,18 @@ def _another(sc: SparkContext, local: Topology):
     """The same context as one that has no dashboard yet."""
     name = Session.of(sc).credentials.session
     running = vispark.runtime.monitor.dashboard._running
-    found = running.pop(name)
+    dashboard = running.pop(name)
     try:
         yield sc
     finally:
-        running[name] = found
+        running[name] = dashboard
 
 
 def _last_description(sc: SparkContext) -> str:
     sc._jsc.sc().listenerBus().waitUntilEmpty()
     jobs = sc._jsc.sc().statusStore().jobsList(None)
-    found = max((jobs.apply(place) for place in range(jobs.size())), key=lambda job: job.jobId())
-    return found.description().toString()
+    newest = max((jobs.apply(place) for place in range(jobs.size())), key=lambda job: job.jobId())
+    return newest.description().toString()
 
 
 def test_it_ends_with_its_context_and_shows_workers_that_are_down(local: Topology, browser):

@@ -65,9 +65,9 @@ def bystander(sc: SparkContext) -> Bystander:
     def load(value: int) -> np.float32:
         loads.add(1)
         return np.float32(value)
-    found = Bystander(sc.parallelize(range(4), 2).map(load).cache("GPU"), loads)
-    found.check()
-    return found
+    witness = Bystander(sc.parallelize(range(4), 2).map(load).cache("GPU"), loads)
+    witness.check()
+    return witness
 
 
 @pytest.fixture(scope="module")
@@ -191,11 +191,11 @@ def test_what_only_the_blocks_decide(sc: SparkContext, other: Bystander):
         ("ZeroDivisionError",): {"grid": lambda b: 1 // 0},
     }
     for words, changes in launches.items():
-        given = {"arguments": (IN, OUT, 2.0, IN.shape[0]), "grid": 1, "block": 32} | changes
-        arguments = given.pop("arguments")
+        launch = {"arguments": (IN, OUT, 2.0, IN.shape[0]), "grid": 1, "block": 32} | changes
+        arguments = launch.pop("arguments")
         for vrdd in (floats(sc).cache("GPU"), floats(sc).send()):
-            error = refused(lambda vrdd=vrdd, arguments=arguments, given=given:
-                            vrdd.exec(K.scale, *arguments, **given).collect(), LaunchError, *words)
+            error = refused(lambda vrdd=vrdd, arguments=arguments, launch=launch:
+                            vrdd.exec(K.scale, *arguments, **launch).collect(), LaunchError, *words)
             assert "partition" in str(error) and "called at" in str(error) and "test_bad_input.py" in str(error), error
 
 

@@ -52,11 +52,11 @@ def folder() -> Iterator[Path]:
     """A folder for records and clusters, with a short path; what runs there is ended."""
     with tempfile.TemporaryDirectory(prefix="vc-") as place:
         yield Path(place)
-        mine = {each[tagged_processes.ID] for each in tagged_processes.tagged().values()
-                if each.get(tagged_processes.PLACE, "").startswith(place)}
-        for identity in mine:
+        identities = {each[tagged_processes.ID] for each in tagged_processes.tagged().values()
+                      if each.get(tagged_processes.PLACE, "").startswith(place)}
+        for identity in identities:
             tagged_processes.end(identity, 5.0)
-        assert not mine, "a cluster is left"
+        assert not identities, "a cluster is left"
 
 
 def _environment(folder: Path) -> dict[str, str]:
@@ -144,20 +144,20 @@ def _killed(folder: Path, when: str, *words: str) -> None:
 
 def test_a_creation_that_was_killed_before_it_began_can_be_deleted(folder: Path):
     _killed(folder, "unsent", "one", *ONE)
-    (found,) = _listed(folder)
-    assert (found["name"], found["state"]) == ("one", "absent")
+    (cluster,) = _listed(folder)
+    assert (cluster["name"], cluster["state"]) == ("one", "absent")
     assert _here(folder, "cluster", "show", "one").exit_code == 3
     assert _here(folder, "cluster", "delete", "one").exit_code == 0 and _listed(folder) == []
 
 
 def test_a_creation_that_was_killed_goes_on_once_and_ends_when_it_is_idle(folder: Path):
     _killed(folder, "sent", "one", *ONE, "-p", "idle=2")
-    (found,) = _listed(folder)
-    assert (found["name"], found["is_recorded"]) == ("one", True) and found["state"] in ("starting", "ready")
+    (cluster,) = _listed(folder)
+    assert (cluster["name"], cluster["is_recorded"]) == ("one", True) and cluster["state"] in ("starting", "ready")
     created = _vispark(folder, "cluster", "create", "one", *ONE, "-p", "idle=2", "--json")
     assert created.returncode == 0, created.stderr
-    assert json.loads(created.stdout)["id"] == found["id"]
-    assert eventually(lambda: not tagged_processes.of_cluster(found["id"]), 60.0), "the idle end did not come"
+    assert json.loads(created.stdout)["id"] == cluster["id"]
+    assert eventually(lambda: not tagged_processes.of_cluster(cluster["id"]), 60.0), "the idle end did not come"
     assert [each["state"] for each in _listed(folder)] == ["ended"]
     refused = _here(folder, "submit", "--cluster", "one", "job.py")
     assert refused.exit_code == 4 and "vispark cluster delete one" in refused.stderr
@@ -166,10 +166,10 @@ def test_a_creation_that_was_killed_goes_on_once_and_ends_when_it_is_idle(folder
 
 def test_a_creation_that_was_killed_is_found_and_deleted_with_all_its_processes(folder: Path):
     _killed(folder, "sent", "one", *ONE)
-    (found,) = _listed(folder)
-    assert tagged_processes.of_cluster(found["id"])
+    (cluster,) = _listed(folder)
+    assert tagged_processes.of_cluster(cluster["id"])
     assert _here(folder, "cluster", "delete", "one").exit_code == 0
-    assert _listed(folder) == [] and tagged_processes.of_cluster(found["id"]) == []
+    assert _listed(folder) == [] and tagged_processes.of_cluster(cluster["id"]) == []
 
 
 def test_a_cluster_that_cannot_start_is_taken_away_with_the_end_of_its_log(folder: Path):

@@ -45,16 +45,16 @@ class Shown:
 
 @pytest.fixture
 def shown(local: Topology, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shown]:
-    found = Shown(local)
+    served = Shown(local)
     asking = samples.sample
 
     def counted(runtime_dir: str | None) -> samples.Sample:
-        found.asked += 1
+        served.asked += 1
         return asking(runtime_dir)
 
     monkeypatch.setattr(samples, "sample", counted)
-    with serving(found.dashboard):
-        yield found
+    with serving(served.dashboard):
+        yield served
 
 
 def test_a_loop_that_starts_later_is_shown_at_the_rate_that_the_driver_counts(
@@ -71,18 +71,18 @@ def test_a_loop_that_starts_later_is_shown_at_the_rate_that_the_driver_counts(
         already, before = _plans(page), page.page.evaluate("points.length")
         for _ in range(PASSES):
             rows.reduce(lambda first, second: first + second)
-        found = report(sc)
-        page.shows(_TOTAL, f"plans{found.plans}")
-        assert found.kernels >= PASSES and found.loaded >= 1 and found.crowded == 0
-        assert 0 < found.busy <= found.working + found.compiling + 1
+        reported = report(sc)
+        page.shows(_TOTAL, f"plans{reported.plans}")
+        assert reported.kernels >= PASSES and reported.loaded >= 1 and reported.crowded == 0
+        assert 0 < reported.busy <= reported.working + reported.compiling + 1
         # A sample may have been under way when the loop began: it is in the one behind it, a second later, then.
         assert page.page.evaluate(
             f"points.findIndex((point, place) => place >= {before} && point.rates.plans > 0)") <= before + 1
         assert abs(_plans(page) - already - PASSES) <= 0.1 * PASSES
         assert "0 B" in small.page.locator("#sessions").inner_text()
-    for each in (page, small):
-        each.check()
-        each.close()
+    for view in (page, small):
+        view.check()
+        view.close()
 
 
 def _plans(page: Page) -> float:
@@ -114,8 +114,8 @@ def _start_daemon(shown: Shown) -> None:
 
 
 def _daemon(shown: Shown) -> int:
-    found, = [each.pid for each in leaks.processes_of(shown.runtime_dir) if "start" in each.command.split()]
-    return found
+    pid, = [each.pid for each in leaks.processes_of(shown.runtime_dir) if "start" in each.command.split()]
+    return pid
 
 
 def test_ten_viewers_are_one_request_to_the_daemon_for_each_sample(browser, shown: Shown):

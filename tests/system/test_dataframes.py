@@ -64,8 +64,8 @@ def test_fields_structs_and_columns_side_by_side(spark: SparkSession):
 def test_vectors_dense_sparse_and_null(spark: SparkSession):
     rows = [(Vectors.dense([1.0, 2.0, 3.0]),), (Vectors.sparse(3, {1: 5.0}),), (None,), (Vectors.sparse(3, {}),)]
     df = spark.createDataFrame(rows * 3, ["v"]).repartition(1)
-    found = from_dataframe(df, nulls=-1).cache("GPU").collect()
-    assert exact(found) == exact([np.full(3, -1.0) if row.v is None else row.v.toArray() for row in df.collect()])
+    records = from_dataframe(df, nulls=-1).cache("GPU").collect()
+    assert exact(records) == exact([np.full(3, -1.0) if row.v is None else row.v.toArray() for row in df.collect()])
 
 
 def test_partitions_without_rows_and_no_rows_at_all(spark: SparkSession):
@@ -83,10 +83,10 @@ def test_a_null_is_an_error_that_names_it_or_a_number(spark: SparkSession):
                            match=f"column '{name}' is {what} in row {row} .*nulls=.*partition 0") as refused:
             from_dataframe(df.limit(row + 1), name).cache("GPU").count()
         assert len(str(refused.value)) < 400
-    found = from_dataframe(df, nulls=NAN, dtype={"a": "float32", "k": "float64"}).cache("GPU").collect()
-    assert exact([row["a"] for row in found]) == exact([np.float32(a) for a in ([1, 2], [3, NAN], [NAN, NAN])])
-    assert exact([row["x"] for row in found]) == exact([np.float64(x) for x in (1, NAN, 2)])
-    assert exact([row["k"] for row in found]) == exact([np.float64(k) for k in (1, NAN, 2)])
+    records = from_dataframe(df, nulls=NAN, dtype={"a": "float32", "k": "float64"}).cache("GPU").collect()
+    assert exact([row["a"] for row in records]) == exact([np.float32(a) for a in ([1, 2], [3, NAN], [NAN, NAN])])
+    assert exact([row["x"] for row in records]) == exact([np.float64(x) for x in (1, NAN, 2)])
+    assert exact([row["k"] for row in records]) == exact([np.float64(k) for k in (1, NAN, 2)])
     with pytest.raises(RecordError, match="nulls=nan does not fit int32; give a number"):
         from_dataframe(df, "k", nulls=NAN).cache("GPU").count()
     assert from_dataframe(df, "k", nulls=0).cache("GPU").sum() == 3
@@ -104,12 +104,12 @@ def test_rows_of_several_lengths_and_sparse_vectors(spark: SparkSession):
     rows = [(float(i), [float(k) for k in range(i % 4)], Vectors.dense([1.0, 2.0, 0.0]) if i % 3 == 0 else
              Vectors.sparse(1_000_000_000, {i: 2.0, 700 + i: -1.0})) for i in range(12)]
     frame = spark.createDataFrame(rows, ["y", "a", "v"]).repartition(2)
-    given = from_dataframe(frame, columns={"y": "y", "a": "a", "v": "v"}, ragged=True)
-    points = given.cache("GPU")
-    found = {record["y"]: record for record in points.collect()}
-    plain = {record["y"]: record for record in given.collect()}
+    rdd = from_dataframe(frame, columns={"y": "y", "a": "a", "v": "v"}, ragged=True)
+    points = rdd.cache("GPU")
+    cached = {record["y"]: record for record in points.collect()}
+    plain = {record["y"]: record for record in rdd.collect()}
     for y, a, v in rows:
-        for record in (found[y], plain[y]):
+        for record in (cached[y], plain[y]):
             assert record["a"].tolist() == a
             assert dict(zip(record["v"].indices.tolist(), record["v"].values.tolist(), strict=True)) == \
                 (dict(enumerate(v.values)) if y % 3 == 0 else dict(zip(v.indices, v.values, strict=True)))

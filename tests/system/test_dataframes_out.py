@@ -138,8 +138,8 @@ def test_arrays_of_several_lengths_and_sparse_vectors(spark: SparkSession, sc: S
     assert {(row.y, tuple(row.w), row.s, row.sum) for row in out.collect()} == expected
     assert sorted(row.w for row in scored.toDF("w array<float>").collect()) == [[0.5 * n] * n for n in range(6)]
     scored.write_parquet(tmp_path / "rows")
-    found = spark.read.parquet(str(tmp_path / "rows"))
-    assert {(row.y, tuple(row.w), row.s, row.sum) for row in found.collect()} == expected
+    written = spark.read.parquet(str(tmp_path / "rows"))
+    assert {(row.y, tuple(row.w), row.s, row.sum) for row in written.collect()} == expected
     again = read_parquet(sc, tmp_path / "rows", ["w", "s"], ragged=True).cache("GPU")
     assert sorted(again.vmap(lambda w, s: len(w) + s.values.sum()).collect()) == [n + 0.5 for n in range(6)]
     with pytest.raises(Exception, match="the schema has a column 'z'"):
@@ -148,20 +148,20 @@ def test_arrays_of_several_lengths_and_sparse_vectors(spark: SparkSession, sc: S
 
 def test_what_workers_hold_is_not_computed_by_spark(spark: SparkSession, sc: SparkContext):
     """Neither are the rows fed to a task that would skip them, nor do Python processes end."""
-    made = sc.accumulator(0)
+    computed = sc.accumulator(0)
 
     def counted(part: Iterator[int]) -> Iterator[float]:
         for x in part:
-            made.add(1)
+            computed.add(1)
             yield float(x)
 
     held = sc.parallelize(range(1000), 2).mapPartitions(counted).cache("GPU")
-    assert held.count() == 1000 and made.value == 1000
+    assert held.count() == 1000 and computed.value == 1000
     frame = held.vmap(lambda x: {"x": x, "p": 0.0}).toDF("x double, p double")
     processes = {os.getpid() for _ in range(2)} | set(sc.parallelize(range(2), 2).map(lambda _: os.getpid()).collect())
     for _ in range(3):
         assert frame.selectExpr("sum(x)").first()[0] == 499_500.0
-    assert made.value == 1000
+    assert computed.value == 1000
     assert set(sc.parallelize(range(2), 2).map(lambda _: os.getpid()).collect()) <= processes
     held.unpersist()
-    assert frame.selectExpr("sum(x)", "count(*)").first() == (499_500.0, 1000) and made.value == 2000
+    assert frame.selectExpr("sum(x)", "count(*)").first() == (499_500.0, 1000) and computed.value == 2000

@@ -45,11 +45,11 @@ def test_a_function_that_does_not_end_is_ended_and_named(sc: SparkContext, caplo
     assert "called at" in text
     assert "held.vmap(_spins).sum()" in text
     assert f"line {_spins.__code__.co_firstlineno}, in _spins" in text
-    said = [record.getMessage() for record in caplog.records if "still runs" in record.getMessage()]
-    assert said
-    assert "vmap _spins" in said[0]
-    assert "held.vmap(_spins).sum()" in said[0]
-    assert f"after {_DEADLINE} s" in said[0]
+    messages = [record.getMessage() for record in caplog.records if "still runs" in record.getMessage()]
+    assert messages
+    assert "vmap _spins" in messages[0]
+    assert "held.vmap(_spins).sum()" in messages[0]
+    assert f"after {_DEADLINE} s" in messages[0]
     assert held.sum() == 3.0
 
 

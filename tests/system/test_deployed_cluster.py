@@ -44,11 +44,11 @@ def sc(cluster: Topology) -> Iterator[SparkContext]:
 
 def _devices(cluster: Topology) -> list[list[str]]:
     """The devices of each node that hold something."""
-    found: list[list[str]] = []
+    devices: list[list[str]] = []
     for node in cluster.nodes:
         report: Reported = administer(Status(), runtime_dir=str(node.runtime_dir)).sessions[-1].report
-        found.append(sorted({held.device for held in report.vrdds if held.nbytes}))
-    return found
+        devices.append(sorted({held.device for held in report.vrdds if held.nbytes}))
+    return devices
 
 
 def test_both_nodes_have_the_gpus_that_spark_assigned(sc: SparkContext, cluster: Topology):

@@ -64,7 +64,7 @@ def installed(folder: Path) -> Path:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_example(name: str, tmp_path: Path):
-    arguments, said = RUNS[name]
+    arguments, output = RUNS[name]
     settings = {"spark.master": "local[2]", "spark.ui.enabled": "false",
                 "spark.vispark.transport": os.environ.get(TRANSPORT, "auto")}
     with tempfile.TemporaryDirectory(prefix="vt-") as runtime:      # a short path: there is a socket in it
@@ -79,7 +79,7 @@ def test_example(name: str, tmp_path: Path):
                                     capture_output=True, text=True, check=False)
         stop_worker(Path(runtime))
     assert result.returncode == 0, result.stderr[-4000:]
-    assert said in result.stdout
+    assert output in result.stdout
 
 
 @contextlib.contextmanager

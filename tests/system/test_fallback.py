@@ -52,9 +52,9 @@ def cached(numbers: RDD) -> VRDD:
 
 @pytest.mark.parametrize("name", ACTIONS)
 def test_few_records_are_answered_in_the_driver(sc: SparkContext, numbers: RDD, cached: VRDD, name: str):
-    found = []
-    assert spark_jobs(sc, lambda: found.append(ACTIONS[name](cached))) == 0
-    assert exact(found[0]) == exact(ACTIONS[name](numbers))
+    answers = []
+    assert spark_jobs(sc, lambda: answers.append(ACTIONS[name](cached))) == 0
+    assert exact(answers[0]) == exact(ACTIONS[name](numbers))
 
 
 def test_pairs_are_chosen_from_by_any_order(sc: SparkContext, cached: VRDD):
@@ -161,10 +161,10 @@ def test_a_transformation_that_python_does_is_told_of_once_a_line(sc: SparkConte
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         for _ in range(2):
-            found = TRANSFORMATIONS[name](cached)
+            result = TRANSFORMATIONS[name](cached)
     assert [(each.category, each.filename) for each in warned] == [(FallbackWarning, __file__)]
     assert f"{name}() of VRDD htod brings the records back to Python" in str(warned[0].message)
-    assert sorted(found.collect()) == sorted(TRANSFORMATIONS[name](numbers).collect())
+    assert sorted(result.collect()) == sorted(TRANSFORMATIONS[name](numbers).collect())
     with_fallback(monkeypatch, sc, "error")
     with pytest.raises(PlanError, match=r"spark\.vispark\.fallback=error"):
         TRANSFORMATIONS[name](cached)

@@ -41,14 +41,14 @@ def sc(local: Topology) -> Iterator[SparkContext]:
 @pytest.mark.parametrize("records", RECORDS)
 def test_the_records_are_those_of_spark(sc: SparkContext, records: str, choose: str):
     plain = sc.parallelize(RECORDS[records], 4)
-    found, expected = plain.cache("GPU").filter(CHOOSE[choose]), plain.filter(CHOOSE[choose])
-    assert isinstance(found, VRDD) and found.getNumPartitions() == 4
-    assert exact(found.glom().collect()) == exact(expected.glom().collect())
-    assert found.count() == expected.count()
+    filtered, expected = plain.cache("GPU").filter(CHOOSE[choose]), plain.filter(CHOOSE[choose])
+    assert isinstance(filtered, VRDD) and filtered.getNumPartitions() == 4
+    assert exact(filtered.glom().collect()) == exact(expected.glom().collect())
+    assert filtered.count() == expected.count()
     if expected.count():
         # What is kept are the marked records, of which later operations take the second item.
-        assert {len(each.layout.parts[0].types) for each in found._before._results() if each.count} == {1}
-        assert all(each.layout.tupled for each in found._before._results() if each.count)
+        assert {len(each.layout.parts[0].types) for each in filtered._before._results() if each.count} == {1}
+        assert all(each.layout.tupled for each in filtered._before._results() if each.count)
 
 
 def test_what_follows_stays_in_the_workers_and_comes_back_after_a_loss(sc: SparkContext):
@@ -71,9 +71,9 @@ def test_many_records_are_put_in_order_in_the_workers(sc: SparkContext, monkeypa
     held = plain.cache("GPU")
     for find in (lambda rdd: rdd.takeOrdered(9, key), lambda rdd: rdd.top(9, key=key),
                  lambda rdd: rdd.min(key), lambda rdd: rdd.max(key=key)):
-        found: list = []
-        assert spark_jobs(sc, lambda find=find, found=found: found.append(find(held))) == 0
-        assert exact(found[0]) == exact(find(plain))
+        answers: list = []
+        assert spark_jobs(sc, lambda find=find, answers=answers: answers.append(find(held))) == 0
+        assert exact(answers[0]) == exact(find(plain))
     assert "top: in the workers, which put each partition in order" in held.explanation()
     same = held.vmap(lambda r: (1, r))        # keys that need no sorting
     assert repr(same.takeOrdered(7, lambda r: r[0])) == repr(same.take(7))
@@ -100,8 +100,8 @@ def test_what_is_not_translated_and_pairs_that_were_sent_are_sparks(sc: SparkCon
     numbers, pairs = sc.parallelize(NUMBERS, 2), sc.parallelize([(int(x), x) for x in NUMBERS], 2)
     with_fallback(monkeypatch, sc, "warn")
     with pytest.warns(FallbackWarning, match=r"filter\(\) of VRDD"):
-        found = numbers.cache("GPU").filter(lambda x: str(x) > "2")
-        assert not isinstance(found, VRDD) and found.collect() == [x for x in NUMBERS if str(x) > "2"]
+        filtered = numbers.cache("GPU").filter(lambda x: str(x) > "2")
+        assert not isinstance(filtered, VRDD) and filtered.collect() == [x for x in NUMBERS if str(x) > "2"]
     with_fallback(monkeypatch, sc, "silent")
     assert pairs.cache("GPU").filter(lambda kv: kv[0] > 3).collect() == pairs.filter(lambda kv: kv[0] > 3).collect()
     for records in ([(x, int(x), 2.0) for x in NUMBERS], [{"x": x, "n": int(x)} for x in NUMBERS]):

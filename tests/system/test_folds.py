@@ -46,9 +46,9 @@ def spark_jobs(sc: SparkContext, action: Callable[[], object]) -> int:
 
 def without_jobs(sc: SparkContext, action: Callable[[], object]) -> object:
     """What an action gives, which takes no Spark job."""
-    found: list = []
-    assert cost(sc, lambda: found.append(action())).jobs == 0
-    return found[0]
+    answers: list = []
+    assert cost(sc, lambda: answers.append(action())).jobs == 0
+    return answers[0]
 
 
 def gradient(p, w):
@@ -108,8 +108,8 @@ def test_reduce_gives_what_it_gives_on_an_rdd(sc: SparkContext, records: str):
     rdd = in_partitions(sc, NUMBERS[records]).cache()
     cached = rdd.cache("GPU")
     for name, function in FUNCTIONS.items():
-        found, expected = (outcome(functools.partial(each.reduce, function)) for each in (cached, rdd))
-        assert found == expected, name
+        folded, expected = (outcome(functools.partial(each.reduce, function)) for each in (cached, rdd))
+        assert folded == expected, name
 
 
 @pytest.mark.parametrize("records", ["floats", "ints", "bools", "float32", "int8", "np.bools", "one"])
@@ -118,8 +118,8 @@ def test_sums_and_the_like(sc: SparkContext, records: str):
     cached = rdd.cache("GPU")
     for action in ("sum", "min", "max", "count"):
         assert exact(getattr(cached, action)()) == exact(getattr(rdd, action)()), action
-    found, expected = cached.mean(), rdd.mean()
-    assert type(found) is type(expected) and found == pytest.approx(expected, rel=1e-6)
+    mean, expected = cached.mean(), rdd.mean()
+    assert type(mean) is type(expected) and mean == pytest.approx(expected, rel=1e-6)
 
 
 def test_sums_of_arrays(sc: SparkContext):
@@ -161,14 +161,14 @@ def test_aggregates_and_folds_from_a_value(sc: SparkContext, records: str):
     cached = rdd.cache("GPU")
     for name, (zero, step, combine) in AGGREGATES.items():
         for action in ("aggregate", "treeAggregate"):
-            found, expected = (getattr(each, action)(zero, step, combine) for each in (cached, rdd))
+            aggregate, expected = (getattr(each, action)(zero, step, combine) for each in (cached, rdd))
             if name == "inverse":       # sums of what does not end in binary
-                assert type(found) is type(expected) and found == pytest.approx(expected), action
+                assert type(aggregate) is type(expected) and aggregate == pytest.approx(expected), action
             else:
-                assert exact(found) == exact(expected), (name, action)
+                assert exact(aggregate) == exact(expected), (name, action)
     for zero, function in ((0, lambda a, b: a + b), (2.0, operator.mul), (-1, max), (0, lambda a, b: a - b)):
-        found, expected = (outcome(functools.partial(each.fold, zero, function)) for each in (cached, rdd))
-        assert found == expected, (zero, function)
+        folded, expected = (outcome(functools.partial(each.fold, zero, function)) for each in (cached, rdd))
+        assert folded == expected, (zero, function)
 
 
 def test_aggregates_that_need_no_spark_job(sc: SparkContext, points: VRDD):
@@ -179,11 +179,11 @@ def test_aggregates_that_need_no_spark_job(sc: SparkContext, points: VRDD):
     assert spark_jobs(sc, lambda: floats.treeReduce(operator.add)) == 0
     assert spark_jobs(sc, lambda: floats.fold(0.0, operator.add)) == 0
     assert points.count() == 40
-    found = without_jobs(sc, lambda: points.aggregate(
+    totals = without_jobs(sc, lambda: points.aggregate(
         (np.zeros(3, "f4"), 0), lambda t, p: (t[0] + p * p, t[1] + 1), lambda a, b: (a[0] + b[0], a[1] + b[1])))
     rows = np.array(points.collect())
-    np.testing.assert_allclose(found[0], (rows * rows).sum(0), rtol=1e-6)
-    assert found[1] == 40 and type(found[1]) is int and found[0].dtype == np.float32
+    np.testing.assert_allclose(totals[0], (rows * rows).sum(0), rtol=1e-6)
+    assert totals[1] == 40 and type(totals[1]) is int and totals[0].dtype == np.float32
     # An int may overflow where Python's does not; a division may raise.
     ints = sc.parallelize([*range(10), 1 << 40], 3).cache("GPU")
     assert spark_jobs(sc, lambda: ints.aggregate(*AGGREGATES["squares"])) == 0
@@ -260,9 +260,9 @@ def test_float_sums_are_exact_to_rounding_and_repeat(sc: SparkContext):
     for dtype in ("f4", "f8"):
         numbers = np.random.default_rng(3).normal(size=20_000).astype(dtype) * np.logspace(-8, 8, 20_000).astype(dtype)
         cached = in_partitions(sc, [list(part) for part in np.array_split(numbers, 3)]).cache("GPU")
-        found = cached.sum()
-        assert all(cached.sum() == found for _ in range(3))
-        assert found == numbers.dtype.type(math.fsum(numbers))
+        total = cached.sum()
+        assert all(cached.sum() == total for _ in range(3))
+        assert total == numbers.dtype.type(math.fsum(numbers))
 
 
 # -- vreduce ----------------------------------------------------------------------------------------------------------
@@ -281,11 +281,11 @@ def test_vreduce_folds_along_the_leading_axis(sc: SparkContext, dtype: str):
                 with pytest.raises(PlanError, match="has no"):
                     cached.vreduce(ufunc).collect()
                 continue
-            found = cached.vreduce(ufunc).collect()
+            folded = cached.vreduce(ufunc).collect()
             with np.errstate(all="ignore"):
                 expected = [functools.reduce(ufunc, record) for record in records]
-            assert [type(each) for each in found] == [type(each) for each in expected]
-            for one, other in zip(found, expected, strict=True):
+            assert [type(each) for each in folded] == [type(each) for each in expected]
+            for one, other in zip(folded, expected, strict=True):
                 assert one.dtype == other.dtype and one.shape == other.shape
                 np.testing.assert_allclose(one, other, rtol=1e-6)
 
@@ -312,9 +312,9 @@ def test_logistic_regression_as_the_design_has_it(sc: SparkContext):
     add = operator.add
     for rdd in (sc.parallelize(blocks, 4), sc.parallelize(blocks, 4).cache("GPU"),
                 sc.parallelize(blocks, 2).send().htod().cache()):
-        found = rdd.vmap(gradient, weights, of="row").vreduce(add).values().reduce(add)
-        assert found.dtype == np.float32 and found.shape == (4,)
-        np.testing.assert_allclose(found, expected, rtol=1e-4)
+        total = rdd.vmap(gradient, weights, of="row").vreduce(add).values().reduce(add)
+        assert total.dtype == np.float32 and total.shape == (4,)
+        np.testing.assert_allclose(total, expected, rtol=1e-4)
         pairs = rdd.vmap(gradient, weights, of="row").vreduce(add).collect()
         assert [key for key, _ in pairs] == [key for key, _ in blocks]
     cached = sc.parallelize(blocks, 4).cache("GPU")
@@ -325,11 +325,11 @@ def test_logistic_regression_as_the_design_has_it(sc: SparkContext):
 
 def test_vreduce_of_fields_and_of_tuples(sc: SparkContext):
     record = {"a": np.arange(6.0).reshape(3, 2), "b": np.int32([[4], [5], [-1]])}
-    found, = sc.parallelize([record]).cache("GPU").vreduce(lambda a, b: a + b).collect()
-    assert exact(found) == exact({"a": np.array([6.0, 9.0]), "b": np.int32([8])})
+    folded, = sc.parallelize([record]).cache("GPU").vreduce(lambda a, b: a + b).collect()
+    assert exact(folded) == exact({"a": np.array([6.0, 9.0]), "b": np.int32([8])})
     blocks = sc.parallelize([np.arange(6.0).reshape(3, 2)]).cache("GPU").vmap(lambda p: (p[0], (p, 1)), of="row")
-    found, = blocks.vreduce(lambda p, q: (max(p[0], q[0]), (p[1][0] + q[1][0], p[1][1] + q[1][1]))).collect()
-    assert exact(found) == exact((np.float64(4), (np.array([6.0, 9.0]), np.int64(3))))
+    folded, = blocks.vreduce(lambda p, q: (max(p[0], q[0]), (p[1][0] + q[1][0], p[1][1] + q[1][1]))).collect()
+    assert exact(folded) == exact((np.float64(4), (np.array([6.0, 9.0]), np.int64(3))))
 
 
 def test_vreduce_of_tuples_of_numbers_gives_pythons(sc: SparkContext):
@@ -392,13 +392,13 @@ def test_kmeans_as_spark_has_it(sc: SparkContext, points: VRDD):
         near = points.vmap(closest, centres)
         return near.reduceByKey(lambda a, b: (a[0] + b[0], a[1] + b[1]), numKeys=K).collectAsMap()
 
-    found = step()
-    assert list(found) == sorted(expected)
-    for key, (total, count) in found.items():
+    sums = step()
+    assert list(sums) == sorted(expected)
+    for key, (total, count) in sums.items():
         assert type(key) is int and type(count) is int and count == expected[key][1]
         assert total.dtype == np.float32
         np.testing.assert_allclose(total, expected[key][0], rtol=1e-5, atol=1e-6)
-    assert exact(step()) == exact(found)
+    assert exact(step()) == exact(sums)
     assert spark_jobs(sc, step) == 0
 
 
@@ -413,17 +413,17 @@ def test_values_of_all_types(sc: SparkContext, dtype: str):
     pairs = cached.vmap(lambda x: (np.int32(x) % 3, x))
     plain = sc.parallelize(pairs.collect(), 2)
     for function in (operator.add, max, operator.mul, *([] if dtype.startswith("float") else [lambda a, b: a & b])):
-        found = without_jobs(sc, by_key(pairs, function).collect)
+        records = without_jobs(sc, by_key(pairs, function).collect)
         with np.errstate(all="ignore"):
-            assert multiset(found) == multiset(plain.reduceByKey(function).collect())
+            assert multiset(records) == multiset(plain.reduceByKey(function).collect())
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int64", "uint64"])
 def test_keys_of_all_types(sc: SparkContext, dtype: str):
     keys = [np.dtype(dtype).type(x % 3 + 1) for x in range(20)]
     pairs = sc.parallelize(keys, 2).cache("GPU").vmap(lambda k: (k, 1))
-    found = pairs.reduceByKey(operator.add, numKeys=K)
-    assert exact(found.collect()) == exact([(np.dtype(dtype).type(k), keys.count(k)) for k in (1, 2, 3)])
+    reduced = pairs.reduceByKey(operator.add, numKeys=K)
+    assert exact(reduced.collect()) == exact([(np.dtype(dtype).type(k), keys.count(k)) for k in (1, 2, 3)])
 
 
 def test_passes_ask_the_jvm_nothing(sc: SparkContext, monkeypatch: pytest.MonkeyPatch):
@@ -431,19 +431,19 @@ def test_passes_ask_the_jvm_nothing(sc: SparkContext, monkeypatch: pytest.Monkey
     numbers.count()
     if Session.of(sc).relays:
         pytest.skip("a relayed plan is a Spark job, which the JVM is asked for")
-    asked: list[str] = []
+    commands: list[str] = []
     ask = sc._gateway._gateway_client.send_command
 
-    def listening(command: str, *given: Any, **named: Any) -> Any:
-        asked.append(command)
-        return ask(command, *given, **named)
+    def listening(command: str, *arguments: Any, **named: Any) -> Any:
+        commands.append(command)
+        return ask(command, *arguments, **named)
 
     monkeypatch.setattr(sc._gateway._gateway_client, "send_command", listening)
     for k, sums in ((1.0, [(0, 1.0), (1, 5.0)]), (2.0, [(0, 3.0), (1, 3.0)])):
         pairs = numbers.vmap(lambda x, k: (1 if x > k else 0, x), k)
         assert pairs.reduceByKey(operator.add, numKeys=2).collect() == sums
         assert numbers.vmap(lambda x, k: k * x, k).reduce(operator.add) == 6 * k
-    assert [command for command in asked if not command.startswith("m\n")] == []       # but for what Python let go of
+    assert [command for command in commands if not command.startswith("m\n")] == []      # but for what Python let go of
 
 
 def test_large_arguments_are_those_of_their_call_however_long_it_is_kept(sc: SparkContext):
@@ -469,8 +469,8 @@ def test_large_arguments_are_those_of_their_call_however_long_it_is_kept(sc: Spa
     # Two threads bring the same arguments at the same time, and what came before is as it was.
     with ThreadPoolExecutor(2) as pool:
         again = list(pool.map(lambda each: each[1].reduce(np.add), kept * 3))
-    for (number, _, total), found in zip(kept * 3, again, strict=True):
-        assert (total == number * sum(rows)).all() and (found == total).all()
+    for (number, _, total), repeated in zip(kept * 3, again, strict=True):
+        assert (total == number * sum(rows)).all() and (repeated == total).all()
     for worker in workers:
         while worker.connections._idle:         # connections have their memory for the next request
             worker.connections._idle.pop().close()
@@ -491,10 +491,10 @@ def test_many_keys_and_wide_rows(sc: SparkContext):
     """More than shared memory holds."""
     rows = np.random.default_rng(6).normal(size=(500, 70))
     pairs = sc.parallelize(list(rows), 2).cache("GPU").vmap(lambda p: (int(np.abs(p[0]) * 1000) % 900, (p, 1)))
-    found = pairs.reduceByKey(lambda a, b: (a[0] + b[0], a[1] + b[1]), numKeys=900).collectAsMap()
+    sums = pairs.reduceByKey(lambda a, b: (a[0] + b[0], a[1] + b[1]), numKeys=900).collectAsMap()
     keys = (np.abs(rows[:, 0]) * 1000).astype(int) % 900
-    assert list(found) == sorted(set(keys.tolist()))
-    for key, (total, count) in found.items():
+    assert list(sums) == sorted(set(keys.tolist()))
+    for key, (total, count) in sums.items():
         assert count == (keys == key).sum()
         np.testing.assert_allclose(total, rows[keys == key].sum(axis=0), rtol=1e-12, atol=1e-14)
 
@@ -533,31 +533,31 @@ def test_a_key_out_of_range_is_named(sc: SparkContext):
 
 def test_the_result_is_an_rdd(sc: SparkContext, points: VRDD):
     pairs = points.vmap(lambda p: (int(np.abs(p[0])), 1))
-    found, plain = (by_key(rdd, operator.add) for rdd in (pairs, sc.parallelize(pairs.collect(), 3)))
-    assert isinstance(found, RDD)
-    for action in (found.collect, found.collectAsMap, found.count, found.first, lambda: found.take(2), found.isEmpty,
-                   found.keys().collect, found.values().collect, found.keys().count):
+    reduced, plain = (by_key(rdd, operator.add) for rdd in (pairs, sc.parallelize(pairs.collect(), 3)))
+    assert isinstance(reduced, RDD)
+    for action in (reduced.collect, reduced.collectAsMap, reduced.count, reduced.first, lambda: reduced.take(2),
+                   reduced.isEmpty, reduced.keys().collect, reduced.values().collect, reduced.keys().count):
         assert spark_jobs(sc, action) == 0
     records = plain.collect()
-    assert multiset(found.collect()) == multiset(records) and found.count() == len(records)
-    assert multiset(found.keys().collect()) == multiset(plain.keys().collect())
-    assert multiset(found.values().map(lambda x: x + 1).collect()) == multiset(x + 1 for _, x in records)
-    assert found.collectAsMap() == plain.collectAsMap()
-    assert found.getNumPartitions() == sc.parallelize([], 4).map(lambda x: (x, x)).reduceByKey(max).getNumPartitions()
+    assert multiset(reduced.collect()) == multiset(records) and reduced.count() == len(records)
+    assert multiset(reduced.keys().collect()) == multiset(plain.keys().collect())
+    assert multiset(reduced.values().map(lambda x: x + 1).collect()) == multiset(x + 1 for _, x in records)
+    assert reduced.collectAsMap() == plain.collectAsMap()
+    assert reduced.getNumPartitions() == sc.parallelize([], 4).map(lambda x: (x, x)).reduceByKey(max).getNumPartitions()
     for use in (lambda rdd: rdd.map(lambda pair: (pair[1], pair[0])), lambda rdd: rdd.mapValues(lambda x: 2 * x),
                 lambda rdd: rdd.join(sc.parallelize([(0, "a"), (1, "b")])), lambda rdd: rdd.union(rdd),
                 lambda rdd: rdd.filter(lambda pair: pair[0] > 0), lambda rdd: rdd.sortByKey(ascending=False)):
-        assert multiset(use(found).collect()) == multiset(use(plain).collect())
-    assert found.values().sum() == plain.values().sum() == 40
+        assert multiset(use(reduced).collect()) == multiset(use(plain).collect())
+    assert reduced.values().sum() == plain.values().sum() == 40
     placed = by_key(pairs, operator.add).partitionBy(4).glom().collect()
     assert placed == plain.partitionBy(4).glom().collect()
 
 
 def test_its_records_are_its_own(points: VRDD):
-    found = points.vmap(lambda p: (0, p)).reduceByKey(operator.add, numKeys=1)
-    (_, total), = found.collect()
+    reduced = points.vmap(lambda p: (0, p)).reduceByKey(operator.add, numKeys=1)
+    (_, total), = reduced.collect()
     total[:] = 0
-    assert found.first()[1].any()
+    assert reduced.first()[1].any()
 
 
 def test_without_a_promise_or_a_kernel_it_is_sparks(sc: SparkContext, points: VRDD, capsys: pytest.CaptureFixture):
@@ -566,7 +566,7 @@ def test_without_a_promise_or_a_kernel_it_is_sparks(sc: SparkContext, points: VR
     uncached = sc.parallelize(points.collect(), 2).vmap(lambda p: (int(np.abs(p[0])), p[1]))
     sent = sc.parallelize([(1, 2.0), (1, 3.0), (0, 4.0)], 2).cache("GPU")
     assert sent.count() == 3        # what explain() says depends on what the records look like
-    for found, expected, why in (
+    for reduced, expected, why in (
             (pairs.reduceByKey(lambda a, b: a if a == b else a + b),
              plain.reduceByKey(lambda a, b: a if a == b else a + b), "rowsByKey"),
             (pairs.reduceByKey(lambda a, b: a if a == b else [b][0] + a, numKeys=K),
@@ -575,9 +575,9 @@ def test_without_a_promise_or_a_kernel_it_is_sparks(sc: SparkContext, points: VR
              plain.reduceByKey(lambda a, b: a + b), "print"),
             (uncached.reduceByKey(max, numKeys=K), plain.reduceByKey(max), "nothing is cached"),
             (sent.reduceByKey(operator.add, numKeys=2), sc.parallelize([(1, 5.0), (0, 4.0)]), "stay on the host")):
-        found.explain()
+        reduced.explain()
         assert why in capsys.readouterr().out
-        assert {key: float(value) for key, value in found.collect()} \
+        assert {key: float(value) for key, value in reduced.collect()} \
             == pytest.approx({key: float(value) for key, value in expected.collect()}, rel=1e-5)
     assert "in the workers, over 5 keys" in pairs.reduceByKey(max, numKeys=K).explanation()
 
@@ -594,9 +594,9 @@ def test_sums_of_float32_come_back_as_they_are_added_up(sc: SparkContext):
     exact = rows.sum(axis=0, dtype=np.float64)
     cached = sc.parallelize(rows, 3).cache("GPU")
     cached.count()
-    found = cached.reduce(operator.add, dtype=np.float64)
-    assert found.dtype == np.float64
-    np.testing.assert_allclose(found, exact, rtol=1e-9)
+    total = cached.reduce(operator.add, dtype=np.float64)
+    assert total.dtype == np.float64
+    np.testing.assert_allclose(total, exact, rtol=1e-9)
     # One that is no kernel's, which Spark folds.
     by_spark = cached.reduce(lambda a, b: np.add(a, b) + 0, dtype=np.float64)
     assert by_spark.dtype == np.float64

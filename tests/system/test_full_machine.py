@@ -56,7 +56,7 @@ def test_a_full_disk_is_named_and_a_full_dev_shm_is_not_needed(tmp_path: Path):
     shutil.rmtree(runtime)
     assert ran.returncode == 0, ran.stderr
     # Spark says a line of its own there, on some machines.
-    said = dict(line.split(": ", 1) for line in ran.stdout.splitlines() if ": " in line)
-    assert said["shared memory"] == "4950" and said["held"] == "4950 files: 0"
-    assert re.search(r"OutOfMemory: .*ENOSPC.*spark\.vispark\.spillDir", said["GPU_HOST_AND_DISK"]), ran.stdout
-    assert re.search(r"OutOfMemory: .*spark\.vispark\.hostMemory", said["GPU_AND_HOST"]), ran.stdout
+    outcomes = dict(line.split(": ", 1) for line in ran.stdout.splitlines() if ": " in line)
+    assert outcomes["shared memory"] == "4950" and outcomes["held"] == "4950 files: 0"
+    assert re.search(r"OutOfMemory: .*ENOSPC.*spark\.vispark\.spillDir", outcomes["GPU_HOST_AND_DISK"]), ran.stdout
+    assert re.search(r"OutOfMemory: .*spark\.vispark\.hostMemory", outcomes["GPU_AND_HOST"]), ran.stdout

@@ -61,12 +61,12 @@ def test_twins_leave_one_copy_of_each_partition(sc, gpu_cluster, tmp_path):
 def test_another_application_has_other_gpus(sc, gpu_cluster, tmp_path):
     points = blocks(sc, tmp_path).cache("GPU")
     assert _total(points) == TOTAL
-    given = json.dumps([gpu_cluster.master, [(node.host, str(node.runtime_dir)) for node in gpu_cluster.nodes]])
-    with subprocess.Popen([sys.executable, "-m", "tests.system.second_application", given], stdin=subprocess.PIPE,
+    arguments = json.dumps([gpu_cluster.master, [(node.host, str(node.runtime_dir)) for node in gpu_cluster.nodes]])
+    with subprocess.Popen([sys.executable, "-m", "tests.system.second_application", arguments], stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as other:
-        theirs, mine = json.loads(other.stdout.readline()), held(sc, gpu_cluster)
+        theirs, ours = json.loads(other.stdout.readline()), held(sc, gpu_cluster)
         (host, devices), = ((host, devices) for host, devices in theirs.items() if devices)
-        assert len(devices) == 3 and not devices.keys() & mine[host].keys()
+        assert len(devices) == 3 and not devices.keys() & ours[host].keys()
         assert sum(sum(devices.values()) for devices in theirs.values()) == 8
         other.stdin.close()
         assert other.wait(PATIENCE) == 0

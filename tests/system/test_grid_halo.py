@@ -56,7 +56,7 @@ CASES: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], Rules]] = [
 def shifted(blocks, field: str, dtype: str, halo: tuple[int, ...], by: tuple[int, ...]):
     """The grid whose cells are those at an offset, by a kernel on blocks with halos."""
     lead = 3 - len(halo)
-    given, result = (IN[field], OUT[field]) if field else (IN, OUT)
+    source, result = (IN[field], OUT[field]) if field else (IN, OUT)
 
     def inner(block):
         shape = block[field].shape if field else block.shape
@@ -69,8 +69,8 @@ def shifted(blocks, field: str, dtype: str, halo: tuple[int, ...], by: tuple[int
         nz, ny, nx = (1,) * lead + inner(block)
         return -(-nx // 32), ny, nz
 
-    shape = (given.shape[axis - lead] if axis >= lead else 1 for axis in range(3))
-    return blocks.exec(SHIFT[f"shift<{TYPES[dtype]}>"], given, result, *shape, *(0,) * lead, *halo, *(0,) * lead, *by,
+    shape = (source.shape[axis - lead] if axis >= lead else 1 for axis in range(3))
+    return blocks.exec(SHIFT[f"shift<{TYPES[dtype]}>"], source, result, *shape, *(0,) * lead, *halo, *(0,) * lead, *by,
                        out=out, grid=grid, block=32)
 
 
@@ -96,12 +96,12 @@ def test_fields_of_all_widths_have_boundaries_of_their_own(sc: SparkContext):
     for name, dtype in dtypes.items():
         whole = padded(fields[name], halo, rules[name])
         for by in ((-1, 2, 1), (0, -2, -1), (1, 0, 0)):
-            found = Grid.gather(shifted(blocks, name, dtype, halo, by))
+            gathered = Grid.gather(shifted(blocks, name, dtype, halo, by))
             cells = tuple(slice(width + step, width + step + extent)
                           for width, step, extent in zip(halo, by, shape, strict=True))
-            np.testing.assert_array_equal(found[name], whole[cells])
+            np.testing.assert_array_equal(gathered[name], whole[cells])
             others = [each for each in dtypes if each != name]
-            assert all(np.array_equal(found[each], fields[each]) for each in others)
+            assert all(np.array_equal(gathered[each], fields[each]) for each in others)
 
 
 def test_a_kernel_may_write_the_padded_block_or_work_in_place(sc: SparkContext):

@@ -58,8 +58,8 @@ def sc(request: pytest.FixtureRequest, cluster: Topology) -> Iterator[SparkConte
 
 def sessions(cluster: Topology) -> list:
     """What the nodes' workers say of the application's session."""
-    found = [administer(Status(), runtime_dir=str(node.runtime_dir)).sessions for node in cluster.nodes]
-    return [each[-1] for each in found if each]
+    by_node = [administer(Status(), runtime_dir=str(node.runtime_dir)).sessions for node in cluster.nodes]
+    return [each[-1] for each in by_node if each]
 
 
 @directly

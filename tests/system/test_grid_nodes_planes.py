@@ -42,20 +42,20 @@ def scattered(sc: SparkContext, boundary: object) -> VRDD:
 
 def answers(sc: SparkContext) -> dict[str, object]:
     """What steps make of the cells: loops that end, are checked, and go on, and totals."""
-    found: dict[str, object] = {}
+    results: dict[str, object] = {}
     for name, boundary in (("periodic", "periodic"), ("mirrored", "mirrored"), ("mixed", (0.5, "periodic", 0.0))):
         blocks = scattered(sc, boundary)
         later = blocks.iterate(spread, steps=7)
-        found[name] = exact(Grid.gather(later))
-        found[f"{name} mapped"] = exact(Grid.gather(later.halo_extract().halo_shuffle().vmap(spread)))
+        results[name] = exact(Grid.gather(later))
+        results[f"{name} mapped"] = exact(Grid.gather(later.halo_extract().halo_shuffle().vmap(spread)))
         ended = blocks.iterate(spread, steps=40, until=0.8, every=3, check=4)
-        found[f"{name} ended"] = exact(Grid.gather(ended)), ended.iterated
+        results[f"{name} ended"] = exact(Grid.gather(ended)), ended.iterated
         assert 3 <= ended.iterated.steps < 40
-        found[f"{name} totals"] = [fold(later) for fold in (Grid.sum, Grid.min, Grid.max, Grid.norm)]
+        results[f"{name} totals"] = [fold(later) for fold in (Grid.sum, Grid.min, Grid.max, Grid.norm)]
         with pytest.raises(NotFinite, match=r"of the grid, in block .* infinite after step 4") as error:
             Grid.gather(blocks.iterate(larger, steps=7, check=2))
-        found[f"{name} too large"] = str(error.value).partition(" [VRDD")[0]
-    return found
+        results[f"{name} too large"] = str(error.value).partition(" [VRDD")[0]
+    return results
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +71,8 @@ def test_a_grid_that_fits_neither_node_goes_by_planes(cluster: Topology, failpoi
                                                       exchange: str):
     options = {"device": "host", "transport": "unix", "memory": MEMORY, "exchange": exchange}
     with cluster.context({f"spark.vispark.{name}": value for name, value in options.items()}) as sc:
-        found = answers(sc)
-        assert [name for name in found if found[name] != expected[name]] == []
+        results = answers(sc)
+        assert [name for name in results if results[name] != expected[name]] == []
         held = sessions(cluster)
         assert len(held) == 2 and all(each.report.sent for each in held), "both nodes have blocks, and exchange cells"
         assert all(each.report.memory[0].used < MEMORY for each in held)

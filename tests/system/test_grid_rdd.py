@@ -63,31 +63,32 @@ def test_what_is_no_whole_grid_cannot_be_gathered(sc: SparkContext):
     grid = Grid((4, 6), (2, 2))
     blocks = grid.scatter(sc, 0.0)
     most = blocks.filter(lambda pair: pair[0].position != (1, 0))
-    for odd, said in [(most, r"block \(1, 0\) of the grid is missing"),
-                      (blocks.union(blocks), r"block \(0, 0\) is there more than once"),
-                      (blocks.values(), "pairs of a block's key"),
-                      (sc.parallelize([(1, np.zeros(2))]), "no key of a Grid"),
-                      (blocks.union(Grid((4, 6), (2, 1)).scatter(sc, 0.0)), "blocks of two grids"),
-                      (blocks.mapValues(lambda block: block[1:]), r"have shape \(1, 3\), and its cells \(2, 3\)"),
-                      (sc.emptyRDD(), "no blocks to gather")]:
-        with pytest.raises(PlanError, match=said):
+    for odd, message in [(most, r"block \(1, 0\) of the grid is missing"),
+                         (blocks.union(blocks), r"block \(0, 0\) is there more than once"),
+                         (blocks.values(), "pairs of a block's key"),
+                         (sc.parallelize([(1, np.zeros(2))]), "no key of a Grid"),
+                         (blocks.union(Grid((4, 6), (2, 1)).scatter(sc, 0.0)), "blocks of two grids"),
+                         (blocks.mapValues(lambda block: block[1:]), r"have shape \(1, 3\), and its cells \(2, 3\)"),
+                         (sc.emptyRDD(), "no blocks to gather")]:
+        with pytest.raises(PlanError, match=message):
             Grid.gather(odd)
 
 
 def test_what_cannot_be_scattered_is_said(sc: SparkContext):
     grid, fields = Grid((4, 6), (2, 2)), Grid((4, 6), (2, 2), fields={"u": "f4", "v": "f4"})
     array = np.zeros((4, 6), "f4")
-    for one, what, said in [(grid, np.zeros((4, 5)), r"has shape \(4, 5\), the grid \(4, 6\)"),
-                            (grid, {"u": np.zeros((6, 4))}, "field 'u' has shape"),
-                            (grid, np.zeros((4, 6), "M8[s]"), "cells hold numbers"),
-                            (grid, [1, 2], "scatter takes arrays"), (grid, {}, "without fields"),
-                            (grid, {1: array}, "must have names"),
-                            (fields, array, "the grid has the fields u, v"),
-                            (fields, {"u": array}, "what is scattered has u"),
-                            (fields, {"u": array, "v": array.astype("f8")}, "is of dtype float64, and fields= says"),
-                            (Grid((4, 6), fields={"n": "i1"}), {"n": 300}, "field 'n' is 300, which its int8 cannot"),
-                            (fields, {"u": array, "v": -1e300}, "'v' is -1e[+]300, which its float32 cannot")]:
-        with pytest.raises(PlanError, match=said):
+    for one, what, message in [(grid, np.zeros((4, 5)), r"has shape \(4, 5\), the grid \(4, 6\)"),
+                               (grid, {"u": np.zeros((6, 4))}, "field 'u' has shape"),
+                               (grid, np.zeros((4, 6), "M8[s]"), "cells hold numbers"),
+                               (grid, [1, 2], "scatter takes arrays"), (grid, {}, "without fields"),
+                               (grid, {1: array}, "must have names"),
+                               (fields, array, "the grid has the fields u, v"),
+                               (fields, {"u": array}, "what is scattered has u"),
+                               (fields, {"u": array, "v": array.astype("f8")}, "is of dtype float64, and fields= says"),
+                               (Grid((4, 6), fields={"n": "i1"}), {"n": 300},
+                                "field 'n' is 300, which its int8 cannot"),
+                               (fields, {"u": array, "v": -1e300}, "'v' is -1e[+]300, which its float32 cannot")]:
+        with pytest.raises(PlanError, match=message):
             one.scatter(sc, what)
     with pytest.raises(PlanError, match="partitions=5"):
         grid.scatter(sc, array, partitions=5)
@@ -104,9 +105,9 @@ def test_scattered_cells_that_are_not_finite_are_found_on_request(sc: SparkConte
     array[1, 3], array[3, 5] = np.nan, np.inf
     np.save(tmp_path / "u.npy", array)
     np.testing.assert_array_equal(Grid.gather(grid.scatter(sc, array)), array)
-    said = r"cell \(1, 3\) of {}, in block \(0, 1\), is NaN or infinite where it is scattered"
+    message = r"cell \(1, 3\) of {}, in block \(0, 1\), is NaN or infinite where it is scattered"
     for what, name in ((array, "the grid"), ({"n": 1, "v": array}, "v")):
-        with pytest.raises(NotFinite, match=said.format(name)):
+        with pytest.raises(NotFinite, match=message.format(name)):
             grid.scatter(sc, what, check=True)
     with pytest.raises(NotFinite, match=r"cell \(0, 0\) of the grid, in block \(0, 0\)"):
         grid.scatter(sc, float("nan"), check=True)

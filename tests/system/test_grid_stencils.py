@@ -64,16 +64,16 @@ def test_the_listing_gives_what_numpy_gives_and_costs_one_job(sc: SparkContext):
     for _ in range(5):
         expected = applied(heat, expected, np.float32(0.1), halo=(1, 1, 1), rules=rules)
     grid = Grid(shape, splits=(4, 4, 4), halo=1, boundary=("mirrored", "periodic", 0.0))
-    found = []
-    taken = cost(sc, lambda: found.append(listing(grid.scatter(sc, initial).cache("GPU"), 5)))
+    results = []
+    taken = cost(sc, lambda: results.append(listing(grid.scatter(sc, initial).cache("GPU"), 5)))
     assert taken.jobs == 1
-    assert found[0].dtype == np.float32
-    np.testing.assert_allclose(found[0], expected, rtol=1e-5)
+    assert results[0].dtype == np.float32
+    np.testing.assert_allclose(results[0], expected, rtol=1e-5)
     blocks = grid.scatter(sc, initial).cache("GPU")
     looped = []
     taken = cost(sc, lambda: looped.append(Grid.gather(blocks.iterate(heat, 0.1, steps=5))))
     assert taken.jobs == 1
-    np.testing.assert_array_equal(looped[0], found[0])
+    np.testing.assert_array_equal(looped[0], results[0])
 
 
 @pytest.mark.parametrize("boundary", [0.5, ("periodic", 1.0, (0.0, 2.0)), lambda z, y, x: z + x,
@@ -84,8 +84,8 @@ def test_steps_that_are_joined_do_not_change_a_bit(sc: SparkContext, boundary):
     blocks = Grid(shape, (2, 3, 2), 3, boundary).scatter(sc, hot(shape)).cache("GPU")
     assert blocks.count() == 12
     looped = blocks.iterate(heat, 0.1, steps=8)
-    said = "3 steps in 1 pass over memory, the last 2 of 8 a step in 1 pass over memory\nheat_kernel ("
-    assert said in looped.explanation() and "heat_3_steps (" in looped.explanation()
+    summary = "3 steps in 1 pass over memory, the last 2 of 8 a step in 1 pass over memory\nheat_kernel ("
+    assert summary in looped.explanation() and "heat_3_steps (" in looped.explanation()
     assert np.array_equal(Grid.gather(looped), listing(blocks, 8))
 
 
@@ -107,17 +107,17 @@ def test_phases_that_are_joined_do_not_change_a_bit(sc: SparkContext):
     for _ in range(3):
         by_hand = by_hand.halo_extract().halo_shuffle().vmap(slope)
         by_hand = by_hand.halo_extract().halo_shuffle().vmap(fill, np.float32(0.1))
-    found, expected = Grid.gather(looped), Grid.gather(by_hand)
-    assert np.array_equal(found["u"], expected["u"]) and np.array_equal(found["v"], expected["v"])
+    gathered, expected = Grid.gather(looped), Grid.gather(by_hand)
+    assert np.array_equal(gathered["u"], expected["u"]) and np.array_equal(gathered["v"], expected["v"])
 
 
 @pytest.mark.parametrize("boundary", [0.0, "periodic", "mirrored", (("mirrored", 2.5), "periodic", (1.0, "mirrored"))])
 def test_the_splits_do_not_change_a_bit(sc: SparkContext, boundary):
     initial = hot((17, 13, 21))
-    found = [Grid.gather(Grid(initial.shape, splits, 1, boundary).scatter(sc, initial).cache("GPU")
-                         .iterate(heat, 0.1, steps=7)) for splits in ((1, 1, 1), (4, 4, 4), (3, 1, 5))]
-    np.testing.assert_array_equal(found[1], found[0])
-    np.testing.assert_array_equal(found[2], found[0])
+    fields = [Grid.gather(Grid(initial.shape, splits, 1, boundary).scatter(sc, initial).cache("GPU")
+                          .iterate(heat, 0.1, steps=7)) for splits in ((1, 1, 1), (4, 4, 4), (3, 1, 5))]
+    np.testing.assert_array_equal(fields[1], fields[0])
+    np.testing.assert_array_equal(fields[2], fields[0])
 
 
 @pytest.mark.parametrize(("function", "shape", "splits", "halo", "rules"), [
@@ -198,8 +198,9 @@ def test_a_grid_survives_what_keeps_keys_and_shapes(sc: SparkContext):
     array = numbered((10, 9), "f8")
     blocks = Grid((10, 9), (3, 2), 1, "periodic").scatter(sc, array).mapValues(lambda block: block + 1).cache("GPU")
     again = blocks.vmap(lambda u: u * 2).recv().mapValues(lambda block: block - 2).cache("GPU")
-    found = Grid.gather(again.halo_extract().halo_shuffle().vmap(corners_of_one))
-    np.testing.assert_array_equal(found, applied(corners_of_one, 2 * array, halo=(1, 1), rules=[("periodic",) * 2] * 2))
+    result = Grid.gather(again.halo_extract().halo_shuffle().vmap(corners_of_one))
+    expected = applied(corners_of_one, 2 * array, halo=(1, 1), rules=[("periodic",) * 2] * 2)
+    np.testing.assert_array_equal(result, expected)
 
 
 @stencil
@@ -212,9 +213,9 @@ def test_parts_of_a_grid_are_gathered_without_the_rest(sc: SparkContext):
     blocks = Grid((40, 50), (3, 4), 1).scatter(sc, array).cache("GPU")
     blocks.count()
     for cells in (np.s_[7], np.s_[::4, ::5], np.s_[3:9, 20:21], np.s_[-1, -1], np.s_[5:5]):
-        found = []
-        taken = cost(sc, lambda cells=cells, found=found: found.append(Grid.gather(blocks, cells)))
-        np.testing.assert_array_equal(found[0], array[cells])
+        parts = []
+        taken = cost(sc, lambda cells=cells, parts=parts: parts.append(Grid.gather(blocks, cells)))
+        np.testing.assert_array_equal(parts[0], array[cells])
         assert taken.jobs == 0
         assert taken.fetched_bytes < 8 * array[cells].size + 8000 < array.nbytes
 
@@ -253,21 +254,21 @@ def test_what_a_stencil_cannot_do_is_said(sc: SparkContext):
 def test_a_loop_ends_where_it_converges(sc: SparkContext):
     array = numbered(30, "f8")
     blocks = Grid(30, 4, 1, "mirrored").scatter(sc, array).cache("GPU")
-    found = blocks.iterate(smooth, steps=5000, until=1e-3, every=5)
+    smoothed = blocks.iterate(smooth, steps=5000, until=1e-3, every=5)
     expected, steps = array, 0
     while True:
         before, expected, steps = expected, applied(smooth, expected, halo=(1,), rules=[("mirrored",) * 2]), steps + 1
         if steps % 5 == 0 and abs(expected - before).max() <= 1e-3:
             break
-    assert (found.iterated.steps, found.iterated.change) == (steps, pytest.approx(abs(expected - before).max()))
-    np.testing.assert_allclose(Grid.gather(found), expected, rtol=1e-12)
+    assert (smoothed.iterated.steps, smoothed.iterated.change) == (steps, pytest.approx(abs(expected - before).max()))
+    np.testing.assert_allclose(Grid.gather(smoothed), expected, rtol=1e-12)
     assert blocks.iterate(smooth, steps=17).iterated.steps == 17
     none = blocks.iterate(smooth, steps=3).iterate(smooth, steps=0)
     assert none.iterated == EndedLoop(0, None) and Grid.gather(none).shape == array.shape
     np.testing.assert_array_equal(Grid.gather(blocks.iterate(smooth, steps=0)), array)
     array[4] = np.nan
-    found = Grid(30, 4, 1).scatter(sc, array).cache("GPU").iterate(smooth, steps=20, until=1e-3).iterated
-    assert found.steps == 20 and np.isnan(found.change)
+    iterated = Grid(30, 4, 1).scatter(sc, array).cache("GPU").iterate(smooth, steps=20, until=1e-3).iterated
+    assert iterated.steps == 20 and np.isnan(iterated.change)
 
 
 def test_a_check_names_the_block_and_the_cell_that_is_not_finite(sc: SparkContext):
@@ -298,14 +299,14 @@ def test_a_long_loop_holds_a_bounded_amount_of_memory(sc: SparkContext):
 def test_a_call_that_comes_again_and_a_look_at_a_cell_are_two_plans_that_are_known(sc: SparkContext):
     session, array = Session.of(sc), numbered((12, 10), "f8")
     blocks = Grid((12, 10), (3, 2), 1, "periodic").scatter(sc, array, 6).cache("GPU")
-    expected, sent, made = array, [], []
+    expected, sent, planned = array, [], []
     for _ in range(4):
         blocks = blocks.iterate(corners_of_one, steps=1)
         expected = applied(corners_of_one, expected, halo=(1, 1), rules=[("periodic",) * 2] * 2)
         sent.append(sum(worker.plans for worker in session.workers.known()))
-        made.append(session.plans.made)
+        planned.append(session.plans.made)
         assert Grid.gather(blocks, np.s_[7, 9]) == expected[7, 9]
-    assert np.diff(sent)[1:].tolist() == [2, 2] and made[2:] == [made[2]] * 2
+    assert np.diff(sent)[1:].tolist() == [2, 2] and planned[2:] == [planned[2]] * 2
     assert blocks.iterated == EndedLoop(1, None)
 
 
@@ -399,8 +400,8 @@ def test_loops_of_several_threads_keep_what_each_starts_from(sc: SparkContext, c
 
     for _ in range(12):
         with ThreadPoolExecutor(3) as pool:
-            for found in pool.map(work, range(3)):
-                np.testing.assert_array_equal(found, expected)
+            for cells in pool.map(work, range(3)):
+                np.testing.assert_array_equal(cells, expected)
     assert "lost" not in caplog.text
 
 
@@ -421,13 +422,13 @@ def cavity(sc: SparkContext, start: dict, cells: int, reynolds: float, duration:
 def through(at: np.ndarray, places: np.ndarray, values: np.ndarray) -> np.ndarray:
     """What the cubics through the four nearest places give, so that this is no part of an error of second order."""
     nearest = np.clip(np.searchsorted(places, at) - 2, 0, len(places) - 4)[:, None] + np.arange(4)
-    found = np.zeros(len(at))
+    total = np.zeros(len(at))
     for one in range(4):
         others = [other for other in range(4) if other != one]
         factors = [(at - places[nearest[:, other]]) / (places[nearest[:, one]] - places[nearest[:, other]])
                    for other in others]
-        found += values[nearest[:, one]] * np.prod(factors, axis=0)
-    return found
+        total += values[nearest[:, one]] * np.prod(factors, axis=0)
+    return total
 
 
 def profiles(flow: dict) -> np.ndarray:

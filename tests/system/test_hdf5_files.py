@@ -33,22 +33,22 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_fields_are_the_datasets_of_the_grids_shape(sc: SparkContext, path: Path):
-    found = Grid.gather(Grid((40, 60), (4, 2)).scatter(sc, path))
-    assert list(found) == ["u", "v"] and found["v"].dtype == np.dtype("f8")
-    for name in found:
-        np.testing.assert_array_equal(found[name], ARRAY)
+    fields = Grid.gather(Grid((40, 60), (4, 2)).scatter(sc, path))
+    assert list(fields) == ["u", "v"] and fields["v"].dtype == np.dtype("f8")
+    for name in fields:
+        np.testing.assert_array_equal(fields[name], ARRAY)
     one = Grid.gather(Grid((40, 60), (2, 1), fields={"a": "f4"}).scatter(sc, {"a": path / "u"}))
     np.testing.assert_array_equal(one["a"], ARRAY)
 
 
 def test_what_does_not_fit_is_said(sc: SparkContext, path: Path, tmp_path: Path):
-    for grid, what, said in (
+    for grid, what, message in (
             (Grid((40, 60), (3, 2)), path / "u", r"chunks of \(10, 30\), which splits=\(3, 2\) cut through"),
             (Grid((60, 40)), path, r"has no array of the grid's shape \(60, 40\)"),
             (Grid((40, 61)), path / "packed", "numbers that are packed, as its attribute scale_factor says"),
             (Grid((40, 60)), path / "w", "has no array 'w': it has 'packed'"),
             (Grid((40, 60)), tmp_path / "none.h5", r"there is no file .*none\.h5")):
-        with pytest.raises(PlanError, match=said):
+        with pytest.raises(PlanError, match=message):
             grid.scatter(sc, what)
     (tmp_path / "text.h5").write_text("text")
     with pytest.raises(PlanError, match=r"text\.h5 cannot be read"):

@@ -99,13 +99,13 @@ def _ran(rdd: RDD) -> list[str]:
 
 def _nodes(blocks: list[tuple[int, tuple[str, ...]]], parts: int, size: int) -> list[set[str]]:
     """The nodes that have the most bytes of each of as many equal parts of a file of ``size`` bytes."""
-    found = []
+    nodes = []
     for start, stop in pairwise(size * number // parts for number in range(parts + 1)):
         held: Counter[str] = Counter()
         for first, hosts in blocks:
             held.update(dict.fromkeys(hosts, max(0, min(stop, first + servers.BLOCK) - max(start, first))))
-        found.append({host for host in held if held[host] == max(held.values())})
-    return found
+        nodes.append({host for host in held if held[host] == max(held.values())})
+    return nodes
 
 
 ARRAY = np.random.default_rng(1).random((96, 4096))     # 3 MiB
@@ -152,9 +152,9 @@ def test_tables_are_read_where_they_are(sc: SparkContext, hdfs: Hdfs, tasks: Cou
         WRITERS[format](table.slice(number * 5000, 5000), file)
         hdfs.put(sc, f"/tables/{format}/{number}", file.getvalue())
     rows = READERS[format](sc, f"{hdfs.url}/tables/{format}", minPartitions=6)
-    found = rows.collect()
-    assert [row["k"] for row in found] == list(range(30_000))
-    np.testing.assert_array_equal([row["x"] for row in found], table["x"].to_numpy()[:30_000])
+    records = rows.collect()
+    assert [row["k"] for row in records] == list(range(30_000))
+    np.testing.assert_array_equal([row["x"] for row in records], table["x"].to_numpy()[:30_000])
     ran = _ran(rows)
     assert len(ran) == 6
     nodes = [set(hdfs.blocks(sc, f"/tables/{format}/{number}")[0][1]) for number in range(6)]
@@ -203,8 +203,8 @@ def test_tables_come_back_as_they_were_written(sc: SparkContext, hdfs: Hdfs):
         assert [len(hdfs.blocks(sc, f"/scores/part-0000{part}.parquet")) for part in range(2)] == [1, 1]
     again = read_parquet(sc, there, blocks=True).collect()
     np.testing.assert_array_equal(np.concatenate(again), np.concatenate(rows.collect()))
-    for each in (rows, table):
-        each.unpersist()
+    for vrdd in (rows, table):
+        vrdd.unpersist()
 
 
 def test_what_hadoop_does_not_know_is_at_no_place(sc: SparkContext, hdfs: Hdfs, tmp_path: Path, caplog):
@@ -275,20 +275,20 @@ def test_what_one_may_not_is_said_in_a_line(sc: SparkContext, hdfs: Hdfs):
     located(f"{hdfs.url}/secret/u.npy").write([b"1"], 1)
     systems.opened(f"{hdfs.url}/")[0].client.set_permission("/secret", 0o700)
     secret, blocks = f"{_of_alice(hdfs.url)}/secret", Grid(4, 2).scatter(sc, 1.0)
-    said = r"Permission denied: user=alice, access=\w+, inode=[^\n\\]*$"
+    message = r"Permission denied: user=alice, access=\w+, inode=[^\n\\]*$"
     for read in (lambda: Grid(4).scatter(sc, f"{secret}/u.npy"), lambda: Grid(4).scatter(sc, secret),
                  lambda: Grid.open(f"{secret}/u.zarr"), *(lambda name=name, kind=kind: Grid.save(
                      blocks, f"{secret}/{name}", per_block=kind) for name, kind in (
                          ("v.npy", False), ("v.zarr", False), ("v", True)))):
-        with pytest.raises(PlanError, match=rf"^{secret}\S* cannot be \w+( \w+)?: there is no permission: {said}"):
+        with pytest.raises(PlanError, match=rf"^{secret}\S* cannot be \w+( \w+)?: there is no permission: {message}"):
             read()
     for table in (read_text, read_parquet, read_csv):
-        with pytest.raises(PlanError, match=rf"^{secret}/rows cannot be looked up: {said}"):
+        with pytest.raises(PlanError, match=rf"^{secret}/rows cannot be looked up: {message}"):
             table(sc, f"{secret}/rows")
     for overwrite in (False, True):
-        with pytest.raises(PlanError, match=said):
+        with pytest.raises(PlanError, match=message):
             sc.parallelize([1.0]).cache("GPU").write_parquet(f"{secret}/table", overwrite=overwrite)
-    with pytest.raises(EventLogError, match=said):
+    with pytest.raises(EventLogError, match=message):
         read_log(f"{secret}/log")
 
 

@@ -64,12 +64,12 @@ def test_the_result_is_that_of_spark(sc: SparkContext, monkeypatch: pytest.Monke
         held = in_partitions(sc, numbers).cache("GPU").vmap(mapped)
         with np.errstate(all="ignore"):
             expected = functools.reduce(fold, held.collect())
-        found = held.reduce(fold)
+        folded = held.reduce(fold)
         if name in ("affine", "captured", "matrices"):
-            for one, other in zip(np.atleast_1d(found), np.atleast_1d(expected), strict=True):
+            for one, other in zip(np.atleast_1d(folded), np.atleast_1d(expected), strict=True):
                 np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
         else:
-            assert exact(found) == exact(expected), sizes
+            assert exact(folded) == exact(expected), sizes
     assert "reduce: in the workers, which join neighbouring records" in held.explanation()
 
 
@@ -93,15 +93,15 @@ def test_values_of_a_key_are_joined_without_a_job(sc: SparkContext, monkeypatch:
         expected = sorted(in_partitions(sc, numbers).map(mapped).reduceByKey(fold).collect(), key=lambda pair: pair[0])
         held = in_partitions(sc, numbers).cache("GPU").vmap(mapped)
         held.count()
-        found: list = []
-        assert spark_jobs(sc, lambda held=held, found=found: found.append(
+        answers: list = []
+        assert spark_jobs(sc, lambda held=held, answers=answers: answers.append(
             held.reduceByKey(fold, numKeys=keys).collect())) == 0
-        found = sorted(found[-1], key=lambda pair: pair[0])
+        pairs = sorted(answers[-1], key=lambda pair: pair[0])
         if name == "length":
-            assert [key for key, _ in found] == [key for key, _ in expected]
-            np.testing.assert_allclose([value for _, value in found], [value for _, value in expected], rtol=1e-9)
+            assert [key for key, _ in pairs] == [key for key, _ in expected]
+            np.testing.assert_allclose([value for _, value in pairs], [value for _, value in expected], rtol=1e-9)
         else:
-            assert exact(found) == exact(expected), sizes
+            assert exact(pairs) == exact(expected), sizes
 
 
 #: Of pairs that Spark folds: what is mapped first, the function, and the reason.
@@ -128,9 +128,9 @@ def test_records_of_fields_are_joined_without_a_job(sc: SparkContext):
     parts = sc.parallelize(numbers.tolist(), 3).cache("GPU").vmap(lambda x: {"n": 1.0, "mean": x, "m2": 0.0})
     assert spark_jobs(sc, lambda: parts.vmap(lambda n, mean, m2: {
         "n": np.float64(n), "mean": np.float64(mean), "m2": np.float64(m2)}).reduce(merged)) == 0
-    found = parts.reduce(merged)
-    assert found["n"] == 1000 and found["mean"] == pytest.approx(numbers.mean(), rel=1e-12)
-    assert found["m2"] / 1000 == pytest.approx(numbers.var(), rel=1e-9)
+    moments = parts.reduce(merged)
+    assert moments["n"] == 1000 and moments["mean"] == pytest.approx(numbers.mean(), rel=1e-12)
+    assert moments["m2"] / 1000 == pytest.approx(numbers.var(), rel=1e-9)
 
 
 def test_what_is_not_associative_or_may_overflow_is_sparks(sc: SparkContext, monkeypatch: pytest.MonkeyPatch):
@@ -163,8 +163,8 @@ def test_fold_from_a_neutral_value_is_in_the_workers_and_from_another_one_sparks
 @pytest.mark.parametrize("shape", [(7,), (1,), (300,), (5, 2), (130, 3)])
 def test_rows_inside_of_records_are_joined(sc: SparkContext, shape: tuple[int, ...]):
     rows = [np.random.default_rng(seed).uniform(-1, 1, shape) for seed in range(9)]
-    found = sc.parallelize(rows, 2).cache("GPU").vreduce(lambda a, b: a + b + a * b).collect()
-    for one, row in zip(found, rows, strict=True):
+    folded = sc.parallelize(rows, 2).cache("GPU").vreduce(lambda a, b: a + b + a * b).collect()
+    for one, row in zip(folded, rows, strict=True):
         np.testing.assert_allclose(one, functools.reduce(lambda a, b: a + b + a * b, row), rtol=1e-9, atol=1e-12)
         assert type(one) is (np.float64 if len(shape) == 1 else np.ndarray)
 

@@ -35,9 +35,9 @@ def by_cell(p):
 
 
 def sums(dtype: str = "f8") -> np.ndarray:
-    found = np.zeros((KEYS, 3))
-    np.add.at(found, CELLS, ROWS)
-    return found.astype(dtype)
+    totals = np.zeros((KEYS, 3))
+    np.add.at(totals, CELLS, ROWS)
+    return totals.astype(dtype)
 
 
 @pytest.mark.parametrize("parts", [1, 4])

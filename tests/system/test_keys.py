@@ -48,12 +48,13 @@ PAIRS = {"ints": int_pairs, "floats": float_pairs, "tuples": tuple_pairs}
 @pytest.mark.parametrize("parts", [1, 3, 20])
 def test_partitions_have_what_sparks_have(sc: SparkContext, pairs: str, parts: int):
     plain = numbers(sc)
-    found = plain.cache("GPU").vmap(PAIRS[pairs]).partitionBy(parts)
+    partitioned = plain.cache("GPU").vmap(PAIRS[pairs]).partitionBy(parts)
     expected = plain.map(PAIRS[pairs]).partitionBy(parts)
-    assert isinstance(found, VRDD) and found.getNumPartitions() == parts
-    assert [sorted(part) for part in found.glom().collect()] == [sorted(part) for part in expected.glom().collect()]
-    assert sorted(found.collect()) == sorted(expected.collect()) and found.count() == 200
-    assert type(found.first()) is tuple and found.partitionBy(parts) is found
+    assert isinstance(partitioned, VRDD) and partitioned.getNumPartitions() == parts
+    assert [sorted(part) for part in partitioned.glom().collect()] \
+        == [sorted(part) for part in expected.glom().collect()]
+    assert sorted(partitioned.collect()) == sorted(expected.collect()) and partitioned.count() == 200
+    assert type(partitioned.first()) is tuple and partitioned.partitionBy(parts) is partitioned
 
 
 def test_what_comes_behind_stays_in_the_workers(sc: SparkContext):
@@ -69,8 +70,8 @@ def test_what_comes_behind_stays_in_the_workers(sc: SparkContext):
 
 def test_functions_of_the_keys_and_of_the_values_that_are_kept(sc: SparkContext):
     held, plain = numbers(sc).cache("GPU"), numbers(sc)
-    found, expected = held.vmap(float_pairs).partitionBy(3), plain.map(float_pairs).partitionBy(3)
-    values, keys = found.values(), found.keys()
+    partitioned, expected = held.vmap(float_pairs).partitionBy(3), plain.map(float_pairs).partitionBy(3)
+    values, keys = partitioned.values(), partitioned.keys()
     assert sorted(values.vmap(lambda v: v[0] + v[1]).collect()) == sorted(
         expected.values().map(lambda v: v[0] + v[1]).collect())
     assert sorted(keys.vmap(lambda k: k * 2).collect()) == sorted(expected.keys().map(lambda k: k * 2).collect())
@@ -80,8 +81,8 @@ def test_functions_of_the_keys_and_of_the_values_that_are_kept(sc: SparkContext)
             expected.keys().filter(lambda k: k > 0).collect())
         for ours, theirs in ((keys, expected.keys()), (values, expected.values())):
             assert sorted(ours.distinct().collect()) == sorted(theirs.distinct().collect())
-            found = ours.collect()
-            assert sorted(ours.zipWithIndex().collect()) == sorted(zip(found, range(len(found)), strict=True))
+            records = ours.collect()
+            assert sorted(ours.zipWithIndex().collect()) == sorted(zip(records, range(len(records)), strict=True))
             same = sc.parallelize(ours.glom().collect(), ours.getNumPartitions()).flatMap(lambda part: part)
             assert ours.sample(False, 0.5, 3).collect() == same.sample(False, 0.5, 3).collect()
             assert ours.takeSample(False, 5, 3) == same.takeSample(False, 5, 3)
@@ -107,10 +108,10 @@ def test_values_are_folded_without_knowing_the_keys(sc: SparkContext, fold, pair
 
     keyed = {"ints": int_pairs, "floats": of_floats, "tuples": of_tuples}[pairs]
     plain = numbers(sc)
-    found = plain.cache("GPU").vmap(keyed).reduceByKey(fold)
-    assert dict(found.collect()) == pytest.approx(dict(plain.map(keyed).reduceByKey(fold).collect()))
-    assert found.count() == len(set(found.keys().collect()))
-    assert "in the workers" in found.explanation()
+    reduced = plain.cache("GPU").vmap(keyed).reduceByKey(fold)
+    assert dict(reduced.collect()) == pytest.approx(dict(plain.map(keyed).reduceByKey(fold).collect()))
+    assert reduced.count() == len(set(reduced.keys().collect()))
+    assert "in the workers" in reduced.explanation()
 
 
 def test_tuples_are_folded_part_by_part(sc: SparkContext):
@@ -121,11 +122,11 @@ def test_tuples_are_folded_part_by_part(sc: SparkContext):
         return a[0] + b[0], a[1] + b[1]
 
     plain = numbers(sc)
-    found = dict(plain.cache("GPU").vmap(pairs).reduceByKey(both, 3).collect())
+    reduced = dict(plain.cache("GPU").vmap(pairs).reduceByKey(both, 3).collect())
     expected = dict(plain.map(pairs).reduceByKey(both, 3).collect())
-    assert found.keys() == expected.keys()
+    assert reduced.keys() == expected.keys()
     for key, (total, count) in expected.items():
-        assert found[key] == (pytest.approx(total), count)
+        assert reduced[key] == (pytest.approx(total), count)
 
 
 def test_keys_are_counted_and_records_made_distinct(sc: SparkContext):
@@ -134,9 +135,9 @@ def test_keys_are_counted_and_records_made_distinct(sc: SparkContext):
     assert held.vmap(lambda n: (n, n)).countByKey() == plain.map(lambda n: (n, n)).countByKey()
     with warnings.catch_warnings():
         warnings.simplefilter("error")      # none of it is Spark's
-        found, expected = held.distinct(3), plain.distinct(3)
-    assert isinstance(found, VRDD)
-    assert found.glom().collect() == [sorted(part) for part in expected.glom().collect()]
+        distinct, expected = held.distinct(3), plain.distinct(3)
+    assert isinstance(distinct, VRDD)
+    assert distinct.glom().collect() == [sorted(part) for part in expected.glom().collect()]
 
 
 def test_pairs_whose_keys_are_tuples(sc: SparkContext):
@@ -157,9 +158,9 @@ def test_pairs_whose_keys_are_tuples(sc: SparkContext):
         joined = pairs.join(held.vmap(others), 3)
         assert isinstance(joined, VRDD)
         assert sorted(joined.collect()) == sorted(expected.join(plain.map(others), 3).collect())
-        found, records = held.vmap(marks).distinct(3), plain.map(marks).distinct(3)
-        assert isinstance(found, VRDD)
-        assert found.glom().collect() == [sorted(part) for part in records.glom().collect()]
+        distinct, records = held.vmap(marks).distinct(3), plain.map(marks).distinct(3)
+        assert isinstance(distinct, VRDD)
+        assert distinct.glom().collect() == [sorted(part) for part in records.glom().collect()]
         rows = {key: row.tolist() for key, row in held.vmap(others).rowsByKey(2).collect()}
         assert rows == {key: list(values) for key, values in plain.map(others).groupByKey(2).collect()}
         assert held.sortBy(lambda x: (int(x // 40), -x)).collect() == \
@@ -179,27 +180,27 @@ def test_tuples_that_have_nan_are_sparks(sc: SparkContext, monkeypatch: pytest.M
 @pytest.mark.parametrize("pairs", PAIRS)
 def test_pairs_are_sorted_stably(sc: SparkContext, ascending: bool, parts: int, pairs: str):
     plain = numbers(sc)
-    found = plain.cache("GPU").vmap(PAIRS[pairs]).sortByKey(ascending, parts)
+    ordered = plain.cache("GPU").vmap(PAIRS[pairs]).sortByKey(ascending, parts)
     everything = plain.map(PAIRS[pairs]).collect()
-    assert found.collect() == sorted(everything, key=operator.itemgetter(0), reverse=not ascending)
-    assert found.getNumPartitions() == parts and max(map(len, found.glom().collect())) <= 300 // parts + 40
+    assert ordered.collect() == sorted(everything, key=operator.itemgetter(0), reverse=not ascending)
+    assert ordered.getNumPartitions() == parts and max(map(len, ordered.glom().collect())) <= 300 // parts + 40
 
 
 def test_records_are_sorted_by_a_function(sc: SparkContext):
     plain = numbers(sc)
-    found = plain.cache("GPU").sortBy(lambda x: (x - 3) * (x - 3), numPartitions=3)
-    assert isinstance(found, VRDD) and found.collect() == sorted(plain.collect(), key=lambda x: (x - 3) * (x - 3))
+    ordered = plain.cache("GPU").sortBy(lambda x: (x - 3) * (x - 3), numPartitions=3)
+    assert isinstance(ordered, VRDD) and ordered.collect() == sorted(plain.collect(), key=lambda x: (x - 3) * (x - 3))
     rows = sc.parallelize([np.array([x, -x]) for x in (3.0, 1.0, 2.0)], 2)
     assert [row[0] for row in rows.cache("GPU").sortBy(lambda p: p[1], ascending=False).collect()] == [1.0, 2.0, 3.0]
 
 
 def test_values_are_grouped(sc: SparkContext):
     plain = numbers(sc)
-    found = plain.cache("GPU").vmap(int_pairs).groupByKey(3)
+    grouped = plain.cache("GPU").vmap(int_pairs).groupByKey(3)
     expected = plain.map(int_pairs).groupByKey(3)
-    assert {key: list(values) for key, values in found.collect()} \
+    assert {key: list(values) for key, values in grouped.collect()} \
         == {key: list(values) for key, values in expected.collect()}
-    assert sorted(found.mapValues(len).collect()) == sorted(expected.mapValues(len).collect())
+    assert sorted(grouped.mapValues(len).collect()) == sorted(expected.mapValues(len).collect())
 
 
 @pytest.mark.parametrize("parts", [1, 5])
@@ -210,10 +211,10 @@ def test_pairs_are_joined(sc: SparkContext, parts: int):
     left, right = numbers(sc), numbers(sc, 30, 3)
     held = left.cache("GPU").vmap(int_pairs), right.cache("GPU").vmap(other_pairs)
     plain = left.map(int_pairs), right.map(other_pairs)
-    found = held[0].join(held[1], parts)
-    assert isinstance(found, VRDD) and found.getNumPartitions() == parts
-    assert sorted(found.collect()) == sorted(plain[0].join(plain[1], parts).collect())
-    total = found.vmap(lambda kv: kv[1][0]).sum()
+    joined = held[0].join(held[1], parts)
+    assert isinstance(joined, VRDD) and joined.getNumPartitions() == parts
+    assert sorted(joined.collect()) == sorted(plain[0].join(plain[1], parts).collect())
+    total = joined.vmap(lambda kv: kv[1][0]).sum()
     assert total == pytest.approx(sum(value[0] for _, value in plain[0].join(plain[1]).collect()))
 
     def lists(pairs):
@@ -248,8 +249,8 @@ def test_keys_that_are_nan_are_sparks(sc: SparkContext, monkeypatch: pytest.Monk
     with_fallback(monkeypatch, sc, "warn")
     held = sc.parallelize([1.0, 0.0], 2).cache("GPU").vmap(lambda x: (x if x > 0.5 else np.nan, x))
     with pytest.warns(FallbackWarning, match=r"1 of the keys are NaN"):
-        found = held.partitionBy(3).collect()
-    assert sorted(value for _, value in found) == [0.0, 1.0]
+        pairs = held.partitionBy(3).collect()
+    assert sorted(value for _, value in pairs) == [0.0, 1.0]
 
 
 def test_integers_that_overflow_are_sparks(sc: SparkContext, monkeypatch: pytest.MonkeyPatch):
@@ -264,8 +265,8 @@ def test_keys_that_are_objects_stay_sparks(sc: SparkContext, monkeypatch: pytest
     held = sc.parallelize([("a", 1.0), ("b", 2.0), ("a", 3.0)], 2).cache("GPU")
     with warnings.catch_warnings():
         warnings.simplefilter("error", FallbackWarning)
-        found = held.partitionBy(2)
-        assert not isinstance(found, VRDD) and len(found.collect()) == 3
+        partitioned = held.partitionBy(2)
+        assert not isinstance(partitioned, VRDD) and len(partitioned.collect()) == 3
     assert "keys are objects" in held.explanation()
 
 
@@ -273,11 +274,11 @@ def test_keys_that_are_objects_stay_sparks(sc: SparkContext, monkeypatch: pytest
 def test_keys_that_were_sent_as_numbers(sc: SparkContext, key: type):
     plain = numbers(sc).map(lambda x: (key(x // 7), x))
     held = plain.cache("GPU")
-    found = held.partitionBy(3)
-    assert isinstance(found, VRDD)
-    assert [sorted(part) for part in found.glom().collect()] \
+    partitioned = held.partitionBy(3)
+    assert isinstance(partitioned, VRDD)
+    assert [sorted(part) for part in partitioned.glom().collect()] \
         == [sorted(part) for part in plain.partitionBy(3, hash).glom().collect()]
-    assert {type(each) for each, _ in found.collect()} == {key}
+    assert {type(each) for each, _ in partitioned.collect()} == {key}
     assert held.mapValues(abs).collect() == plain.mapValues(abs).collect()
     assert held.countByKey() == plain.countByKey()
     sums = dict(held.vmap(lambda x: 2 * x, of="value").reduceByKey(operator.add).collect())
@@ -305,10 +306,10 @@ def test_spark_sorts_by_the_ranges_that_workers_drew(sc: SparkContext, monkeypat
         calls.append(1)
         raise KeysRefused("the devices do not reach each other")
 
-    found = numbers(sc).cache("GPU").vmap(lambda x: (key(x), x)).sortByKey(ascending, 4)
-    expected = found.glom().collect()
+    ordered = numbers(sc).cache("GPU").vmap(lambda x: (key(x), x)).sortByKey(ascending, 4)
+    expected = ordered.glom().collect()
     with monkeypatch.context() as patch:
         patch.setattr(Session, "exchanged", refused)
-        found._residency.lose([1, 3])
-        assert found.collect() == [pair for part in expected for pair in part] and calls
-        assert found.glom().collect() == expected
+        ordered._residency.lose([1, 3])
+        assert ordered.collect() == [pair for part in expected for pair in part] and calls
+        assert ordered.glom().collect() == expected

@@ -26,13 +26,13 @@ def sc(local: Topology) -> Iterator[SparkContext]:
 def test_rows_go_from_device_to_device(sc: SparkContext):
     plain = numbers(sc, 300, 5)
     held = plain.cache("GPU").vmap(float_pairs)
-    found = held.partitionBy(7)
+    partitioned = held.partitionBy(7)
     expected = plain.map(float_pairs).partitionBy(7, hash)
-    assert [sorted(part) for part in found.glom().collect()] \
+    assert [sorted(part) for part in partitioned.glom().collect()] \
         == [sorted(part) for part in expected.glom().collect()]
     assert held.sortByKey(False, 4).collect() == sorted(
         plain.map(float_pairs).collect(), key=operator.itemgetter(0), reverse=True)
-    assert sorted(held.join(found, 4).collect()) == sorted(
+    assert sorted(held.join(partitioned, 4).collect()) == sorted(
         plain.map(float_pairs).join(expected, 4).collect())
 
 
@@ -54,9 +54,9 @@ def test_tables_of_several_devices_are_joined_on_one(sc: SparkContext, is_kept: 
     table = held.reduceByKey(merged, numKeys=KEYS)
     spent = cost(sc, table.vmap(lambda s: s[0].sum() + s[2]).count)
     assert spent.jobs == 0
-    found = dict(table.collect())
-    assert sorted(found) == [0, 1, 2, 3]
-    for key, (total, single, whole, most) in found.items():
+    folds = dict(table.collect())
+    assert sorted(folds) == [0, 1, 2, 3]
+    for key, (total, single, whole, most) in folds.items():
         those = rows[(rows[:, 0] * 4).astype(int) == key]
         np.testing.assert_allclose(total, those.sum(axis=0), rtol=1e-12)
         np.testing.assert_allclose(single, those[:, 1].sum(), rtol=1e-5)

@@ -42,10 +42,10 @@ def sc(cluster: Topology) -> Iterator[SparkContext]:
 
 def spread(sc: SparkContext, records: list, slices: int = 4) -> RDD:
     """Cached records, of which each node has some partitions."""
-    made = sc.parallelize(records, slices).mapPartitions(slowly).cache("GPU")
-    made.count()
-    assert len(made._residency.by_home()) == 2, "each node is to have some partitions"
-    return made
+    cached = sc.parallelize(records, slices).mapPartitions(slowly).cache("GPU")
+    cached.count()
+    assert len(cached._residency.by_home()) == 2, "each node is to have some partitions"
+    return cached
 
 
 def slowly(records):
@@ -68,18 +68,18 @@ def test_rows_that_do_not_fit_the_nodes_devices_are_exchanged_in_waves(cluster: 
 
     with cluster.context({f"spark.vispark.{name}": value for name, value in options.items()}) as context:
         put = exchanged(context)
-        given = np.concatenate([np.random.default_rng(index).normal(size=(2048, 32)) for index in range(4)])
-        found = put.glom().collect()
+        generated = np.concatenate([np.random.default_rng(index).normal(size=(2048, 32)) for index in range(4)])
+        parts = put.glom().collect()
         assert len(put._residency.by_home()) == 2
-        bits = [[(key, value.tobytes()) for key, value in pairs] for pairs in found]
+        bits = [[(key, value.tobytes()) for key, value in pairs] for pairs in parts]
         for point in ("wave-done", "shuffle-counted", "shuffle-scattered", "shuffle-moved"):
             del put
             put = exchanged(context)
             (failpoints / point).write_text("kill")
             assert [[(key, value.tobytes()) for key, value in pairs] for pairs in put.glom().collect()] == bits, point
             assert not (failpoints / point).exists(), point
-    for part, pairs in enumerate(found):
-        expected = [row for row in given if hash(int(row[0] * 50)) % 3 == part]
+    for part, pairs in enumerate(parts):
+        expected = [row for row in generated if hash(int(row[0] * 50)) % 3 == part]
         assert np.array([value for _, value in pairs]).tobytes() == np.array(expected).tobytes()
 
 
@@ -122,9 +122,9 @@ class TestKeys:
 
     def test_a_node_that_loses_its_process_takes_its_partitions_back(self, sc: SparkContext, cluster: Topology):
         put = spread(sc, NUMBERS).vmap(lambda n: (n, n * n)).partitionBy(5)
-        found = put.glom().collect()
+        parts = put.glom().collect()
         os.kill(sessions(cluster)[0].pid, signal.SIGKILL)
-        assert put.glom().collect() == found
+        assert put.glom().collect() == parts
 
     @pytest.mark.parametrize("point", ["shuffle-counted", "shuffle-scattered", "shuffle-moved"])
     def test_a_node_whose_process_is_killed_in_an_exchange_leaves_the_same_records(
@@ -184,8 +184,8 @@ class TestTables:
         behind = held.vmap(lambda p, t: p - t[int(p[0] * 6)], shares)
         before = fetched_bytes(sc)
         assert behind.reduce(operator.add).shape == (3,) and fetched_bytes(sc) - before < 1000
-        for each in (table, shares):
-            assert len(each._held._residency.copies) == 2 and each._reference._copied is None
+        for kept in (table, shares):
+            assert len(kept._held._residency.copies) == 2 and kept._reference._copied is None
         assert np.allclose(table.toNumpy()[:7], expected)
         assert np.allclose(behind.collect(), ROWS - (expected[:6] / expected[:6].sum(axis=1, keepdims=True))[CELLS])
         total = held.reduced(operator.add)
@@ -212,9 +212,9 @@ class TestTables:
         (failpoints / "table-folded").write_text("kill")
         table = self.sums(held)
         behind = held.vmap(lambda p, t: p - t[int(p[0] * 6)], table)
-        found = table.toNumpy()     # of rows that may lie elsewhere now, and are added up in another order
-        assert np.allclose(found, expected) and (np.array(behind.collect()) == ROWS - found[CELLS]).all()
+        values = table.toNumpy()     # of rows that may lie elsewhere now, and are added up in another order
+        assert np.allclose(values, expected) and (np.array(behind.collect()) == ROWS - values[CELLS]).all()
         assert not (failpoints / "table-folded").exists()
         os.kill(sessions(cluster)[0].pid, signal.SIGKILL)
-        assert (np.array(behind.collect()) == ROWS - found[CELLS]).all()
-        assert (table.toNumpy() == found).all()
+        assert (np.array(behind.collect()) == ROWS - values[CELLS]).all()
+        assert (table.toNumpy() == values).all()

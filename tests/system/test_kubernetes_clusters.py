@@ -171,15 +171,15 @@ def _killed(folder: Path, when: str, api: str) -> None:
 
 def test_a_creation_that_was_killed_is_found_again_goes_on_and_is_deleted(folder: Path, kubernetes: FakeKubernetes):
     _killed(folder, "sent", kubernetes.address)
-    (found,) = json.loads(_here(folder, "cluster", "list", "--json").stdout)["clusters"]
-    assert (found["name"], found["state"], found["is_recorded"]) == ("pods", "ready", True)
+    (cluster,) = json.loads(_here(folder, "cluster", "list", "--json").stdout)["clusters"]
+    assert (cluster["name"], cluster["state"], cluster["is_recorded"]) == ("pods", "ready", True)
     created = _here(folder, "cluster", "create", "pods", "--platform", "kubernetes", "-p",
                        f"api={kubernetes.address}", "--json")
-    assert created.exit_code == 0 and json.loads(created.stdout)["id"] == found["id"]
+    assert created.exit_code == 0 and json.loads(created.stdout)["id"] == cluster["id"]
     assert sum(each == "POST /api/v1/namespaces" for each in kubernetes.requests) == 1
     record = folder / "state" / "vispark" / "clusters" / "pods.json"
     hidden = record.read_text()
-    record.write_text(hidden.replace(found["id"], "0" * 32))
+    record.write_text(hidden.replace(cluster["id"], "0" * 32))
     refused = _here(folder, "cluster", "delete", "pods")
     assert refused.exit_code == 3 and "others created it" in refused.stderr
     assert "vispark-pods" in kubernetes.objects["/api/v1/namespaces"]

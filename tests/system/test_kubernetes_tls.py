@@ -47,12 +47,13 @@ def _certificate(folder: Path, name: str) -> Path:
     """A file with a key and its own certificate of the loopback address."""
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    made = (x509.CertificateBuilder().subject_name(subject).issuer_name(subject).public_key(key.public_key())
-            .serial_number(1).not_valid_before(now - datetime.timedelta(1)).not_valid_after(now + datetime.timedelta(1))
-            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
-            .add_extension(x509.BasicConstraints(True, None), True).sign(key, hashes.SHA256()))
+    address, day = x509.IPAddress(ipaddress.ip_address("127.0.0.1")), datetime.timedelta(1)
+    certificate = (x509.CertificateBuilder().subject_name(subject).issuer_name(subject).public_key(key.public_key())
+                   .serial_number(1).not_valid_before(now - day).not_valid_after(now + day)
+                   .add_extension(x509.SubjectAlternativeName([address]), False)
+                   .add_extension(x509.BasicConstraints(True, None), True).sign(key, hashes.SHA256()))
     path = folder / f"{name}.pem"
-    path.write_bytes(made.public_bytes(serialization.Encoding.PEM) + key.private_bytes(
+    path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM) + key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
     return path
 
@@ -101,9 +102,9 @@ def test_certificates_and_servers_that_do_not_answer(tmp_path: Path, monkeypatch
             assert asked("trusted") == {"kind": "Namespace"}
             with pytest.raises(KubernetesRefusal, match=r"refuses GET .*Unauthorized"):
                 asked("unknown")
-            for context, said in [("untrusted", "certif"), ("plain", ""), ("silent", "time")]:
+            for context, message in [("untrusted", "certif"), ("plain", ""), ("silent", "time")]:
                 if context == "silent":
                     monkeypatch.setattr(kubernetes_api, "ANSWER", 500)
-                with pytest.raises(ClusterError, match=rf"does not answer GET .*(?i:{said})") as failed:
+                with pytest.raises(ClusterError, match=rf"does not answer GET .*(?i:{message})") as failed:
                     asked(context)
                 assert not isinstance(failed.value, KubernetesRefusal)

@@ -37,9 +37,9 @@ def test_solutions(sc: SparkContext, n: int, dtype: str):
     held = sc.parallelize(records, 2).cache("GPU")
     expected = [np.linalg.solve(each["A"], each["b"]) for each in records]
     near = 1e-10 if dtype == "f8" else 1e-4
-    found = held.vmap(lambda A, b: np.linalg.solve(A, b))
-    assert found.first().dtype == dtype and np.allclose(found.collect(), expected, atol=near)
-    assert np.allclose(found.reduce(operator.add), np.sum(expected, axis=0), atol=near)
+    solutions = held.vmap(lambda A, b: np.linalg.solve(A, b))
+    assert solutions.first().dtype == dtype and np.allclose(solutions.collect(), expected, atol=near)
+    assert np.allclose(solutions.reduce(operator.add), np.sum(expected, axis=0), atol=near)
 
 
 def test_factors_and_the_rest(sc: SparkContext):
@@ -53,9 +53,9 @@ def test_factors_and_the_rest(sc: SparkContext):
     assert np.allclose(held.vmap(lambda A: np.linalg.det(A / 64), of="record").collect(),
                        [np.linalg.det(each / 64) for each in matrices])
     values, vectors = zip(*held.vmap(lambda A: np.linalg.eigh(A), of="record").collect(), strict=True)
-    for matrix, found, turned in zip(matrices, values, vectors, strict=True):
-        assert np.allclose(found, np.linalg.eigvalsh(matrix))
-        assert np.allclose(turned @ np.diag(found) @ turned.T, matrix)
+    for matrix, eigenvalues, turned in zip(matrices, values, vectors, strict=True):
+        assert np.allclose(eigenvalues, np.linalg.eigvalsh(matrix))
+        assert np.allclose(turned @ np.diag(eigenvalues) @ turned.T, matrix)
 
 
 def test_rows_of_a_table_of_normal_equations(sc: SparkContext):
@@ -64,9 +64,9 @@ def test_rows_of_a_table_of_normal_equations(sc: SparkContext):
     held = sc.parallelize([np.append(key, row) for key, row in zip(keys, rows, strict=True)], 2).cache("GPU")
     grams = held.vmap(lambda p: (int(p[0]), np.outer(p[1:], p[1:]))).reduceByKey(operator.add, numKeys=3)
     solved = grams.vmap(lambda m: np.linalg.solve(m + np.eye(60), np.ones(60)))
-    for key, found in solved.collect():
+    for key, solution in solved.collect():
         one = rows[keys == key]
-        assert np.allclose(found, np.linalg.solve(one.T @ one + np.eye(60), np.ones(60)))
+        assert np.allclose(solution, np.linalg.solve(one.T @ one + np.eye(60), np.ones(60)))
 
 
 def test_a_singular_matrix_is_found_by_its_row(sc: SparkContext):

@@ -77,15 +77,15 @@ def small(local: Topology) -> Iterator[SparkContext]:
 
 def test_what_is_sent_is_streamed(small: SparkContext, in_memory: dict[str, object]):
     host = rows(small).send().cache()
-    found = answers(host) | raw(host)
-    assert [name for name in in_memory if found[name] != in_memory[name]] == []
+    actual = answers(host) | raw(host)
+    assert [name for name in in_memory if actual[name] != in_memory[name]] == []
     assert report(small).memory[0].used < MEMORY
 
 
 def test_what_is_persisted_on_both_is_partly_resident(small: SparkContext, in_memory: dict[str, object]):
     both = rows(small).persist("GPU_AND_HOST")
-    found = answers(both) | raw(both)
-    assert [name for name in in_memory if found[name] != in_memory[name]] == []
+    actual = answers(both) | raw(both)
+    assert [name for name in in_memory if actual[name] != in_memory[name]] == []
     held = report(small)
     assert 16 << 20 <= held.memory[0].used < MEMORY and held.host_bytes >= 64 << 20
     doubled = both.vmap(lambda x: x * 2).persist("GPU_AND_HOST")
@@ -98,14 +98,14 @@ def test_what_is_resident_between_others_is_folded_in_its_place(small: SparkCont
     uneven = small.parallelize(range(8), 8).mapPartitionsWithIndex(lambda index, _: np.random.default_rng(index).normal(
         size=(2 if index % 2 else ROWS, COLUMNS)))
     both, sent = uneven.persist("GPU_AND_HOST"), uneven.send().cache()
-    found = []
-    for each in (both, sent):
-        keyed = each.vmap(lambda x: (int(abs(x[0]) * 10) % 7, x))
-        found.append([exact(each.vmap(lambda x: x / (1 + abs(x.sum()))).sum()),
-                      exact(each.vmap(lambda x: x * 3).vmap(lambda x: (x, x.sum())).reduce(
+    folds = []
+    for vrdd in (both, sent):
+        keyed = vrdd.vmap(lambda x: (int(abs(x[0]) * 10) % 7, x))
+        folds.append([exact(vrdd.vmap(lambda x: x / (1 + abs(x.sum()))).sum()),
+                      exact(vrdd.vmap(lambda x: x * 3).vmap(lambda x: (x, x.sum())).reduce(
                           lambda a, b: (a[0] + b[0], max(a[1], b[1])))),
                       exact(sorted(keyed.reduceByKey(operator.add, numKeys=7).collect(), key=lambda pair: pair[0]))])
-    assert found[0] == found[1]
+    assert folds[0] == folds[1]
     assert re.search(r"[45] of 8 partitions on \w+:0, [34] on host", both.explanation())
 
 
@@ -113,8 +113,8 @@ def test_what_finds_no_room_in_host_memory_lies_in_files(local: Topology, in_mem
     options = {"memory": "64m", "hostMemory": "48m", "spillDir": str(tmp_path)}
     with host_context(local, **options) as sc:
         spilled = rows(sc).persist("GPU_HOST_AND_DISK")
-        found = answers(spilled) | raw(spilled)
-        assert [name for name in in_memory if found[name] != in_memory[name]] == []
+        actual = answers(spilled) | raw(spilled)
+        assert [name for name in in_memory if actual[name] != in_memory[name]] == []
         held = report(sc)
         assert spilled.getStorageLevel().useDisk
         assert held.host_bytes <= 48 << 20 and "disk" in held.vrdds[0].device
@@ -192,8 +192,8 @@ def test_a_partition_of_four_times_the_device_is_streamed_by_rows(local: Topolog
     with host_context(local) as sc:
         expected = of_one(sc)
     with host_context(local, memory="2m") as sc:
-        found = of_one(sc)
-        assert [name for name in found if found[name] != expected[name]] == []
+        actual = of_one(sc)
+        assert [name for name in actual if actual[name] != expected[name]] == []
         assert report(sc).memory[0].used < 2 << 20
         host = rows(sc).send().cache()
         with pytest.raises(OutOfMemory, match="streams a partition by rows, or whole where a raw kernel"):
@@ -223,7 +223,7 @@ def moved(u, v):
 def of_grids(sc: SparkContext, level: str) -> dict[str, object]:
     """What steps make of a grid of 3 MB, in one block and in several, by all kinds of boundaries."""
     cells = np.random.default_rng(4).normal(size=(160, 48, 48))
-    found: dict[str, object] = {}
+    results: dict[str, object] = {}
     for name, boundary, splits in (("periodic", "periodic", (1, 1, 1)), ("mirrored", "mirrored", (3, 2, 1)),
                                    ("number", (0.5, "periodic", 0.0), (2, 1, 1)),
                                    ("function", lambda z, y, x: z + 2.0 * y - x, (1, 2, 1))):
@@ -231,22 +231,22 @@ def of_grids(sc: SparkContext, level: str) -> dict[str, object]:
         blocks = grid.scatter(sc, cells)
         blocks = blocks.send().cache() if level == "host" else blocks.persist(level)
         later = blocks.iterate(spread, steps=7)
-        found[name] = exact(grid.gather(later))
-        found[f"{name} one more"] = exact(grid.gather(later.iterate(spread, steps=1)))
-        found[f"{name} mapped"] = exact(grid.gather(later.halo_extract().halo_shuffle().vmap(spread)))
+        results[name] = exact(grid.gather(later))
+        results[f"{name} one more"] = exact(grid.gather(later.iterate(spread, steps=1)))
+        results[f"{name} mapped"] = exact(grid.gather(later.halo_extract().halo_shuffle().vmap(spread)))
         ended = blocks.iterate(spread, steps=40, until=15.0 if name == "function" else 0.8, every=3, check=4)
-        found[f"{name} ended"] = exact(grid.gather(ended)), ended.iterated
+        results[f"{name} ended"] = exact(grid.gather(ended)), ended.iterated
         assert 3 <= ended.iterated.steps < 40
-        found[f"{name} folded"] = [fold(each) for each in (blocks, later)
-                                   for fold in (Grid.sum, Grid.min, Grid.max, Grid.norm)]
+        results[f"{name} folded"] = [fold(each) for each in (blocks, later)
+                                     for fold in (Grid.sum, Grid.min, Grid.max, Grid.norm)]
         with pytest.raises(NotFinite, match=r"of the grid, in block .* infinite after step 4") as error:
             grid.gather(blocks.iterate(larger, steps=7, check=2))
-        found[f"{name} too large"] = str(error.value).partition(" [VRDD")[0]
+        results[f"{name} too large"] = str(error.value).partition(" [VRDD")[0]
     grid = Grid(cells.shape, splits=(2, 1, 1), halo=1, boundary="mirrored")
     both = grid.scatter(sc, {"u": cells, "v": cells[::-1].copy()})
     both = both.send().cache() if level == "host" else both.persist(level)
     leap = both.iterate([faster, moved], steps=3)
-    return found | {name: exact(array) for name, array in grid.gather(leap).items()}
+    return results | {name: exact(array) for name, array in grid.gather(leap).items()}
 
 
 def test_a_grid_that_does_not_fit_goes_by_planes(local: Topology):
@@ -254,8 +254,8 @@ def test_a_grid_that_does_not_fit_goes_by_planes(local: Topology):
         expected = of_grids(sc, "GPU")
     with host_context(local, memory="4m") as sc:
         for level in ("host", "GPU_AND_HOST"):
-            found = of_grids(sc, level)
-            assert [name for name in found if found[name] != expected[name]] == [], level
+            actual = of_grids(sc, level)
+            assert [name for name in actual if actual[name] != expected[name]] == [], level
         assert report(sc).memory[0].used < 4 << 20
 
 
@@ -263,28 +263,29 @@ def test_planes_are_computed_by_two_devices_in_turn(local: Topology):
     with host_context(local) as sc:
         expected = of_grids(sc, "GPU")
     with host_context(local, device="host:2", memory="4m") as sc:
-        found = of_grids(sc, "GPU_AND_HOST")
-        assert [name for name in found if found[name] != expected[name]] == []
+        actual = of_grids(sc, "GPU_AND_HOST")
+        assert [name for name in actual if actual[name] != expected[name]] == []
         assert [each.used < 4 << 20 for each in report(sc).memory] == [True, True]
 
 
 def of_blocks(sc: SparkContext, level: str) -> dict[str, object]:
     """What folds inside blocks of 3 MB make of them: of grids, and of records of two dimensions."""
-    found: dict[str, object] = {}
+    results: dict[str, object] = {}
     cells = np.random.default_rng(4).normal(size=(160, 48, 48))
     for name, array in (("f8", cells), ("f4", cells.astype("f4")), ("i4", (cells * 1e6).astype("i4")),
                         ("long", cells.reshape(-1, 12)), ("row", cells.reshape(-1))):
         blocks = Grid(array.shape).scatter(sc, array).persist(level)
         totals = {fold.__name__: fold(blocks) for fold in (Grid.sum, Grid.min, Grid.max, Grid.norm)}
-        found[f"{name} totals"] = exact(list(totals.values()))
-        found[f"{name} folded"] = exact(blocks.vreduce(operator.add).mapValues(lambda row: row * 2).values().collect())
+        results[f"{name} totals"] = exact(list(totals.values()))
+        doubled = blocks.vreduce(operator.add).mapValues(lambda row: row * 2)
+        results[f"{name} folded"] = exact(doubled.values().collect())
     both = Grid(cells.shape).scatter(sc, {"u": cells, "v": cells[::-1] + 1}).persist(level)
-    found["dot"] = Grid.dot(both, "u", "v")
-    found["stepped"] = Grid.sum(Grid(cells.shape, halo=2, boundary="periodic").scatter(sc, cells).persist(
+    results["dot"] = Grid.dot(both, "u", "v")
+    results["stepped"] = Grid.sum(Grid(cells.shape, halo=2, boundary="periodic").scatter(sc, cells).persist(
         level).iterate(spread, steps=3))
     record = sc.parallelize([0], 1).map(lambda _: np.random.default_rng(9).normal(size=(9000, 48))).persist(level)
     kept = record.vmap(lambda x: x * x, of="row").vreduce(operator.add).persist(level)
-    return found | {
+    return results | {
         "record": exact(kept.collect()),
         "taken": exact(record.vmap(lambda x: x.sum(), of="row").vreduce(max).take(1)),
         "plain": exact(record.vreduce(operator.add).collect()),
@@ -296,8 +297,8 @@ def test_a_block_larger_than_the_device_is_folded_by_pieces(local: Topology):
     with host_context(local, fallback="error") as sc:
         expected = of_blocks(sc, "GPU")
     with host_context(local, memory="2m", fallback="error") as sc:
-        found = of_blocks(sc, "GPU_AND_HOST")
-        assert [name for name in found if found[name] != expected[name]] == []
+        actual = of_blocks(sc, "GPU_AND_HOST")
+        assert [name for name in actual if actual[name] != expected[name]] == []
         gc.collect()
         assert sc.parallelize([1.0]).cache("GPU").sum() == 1        # what is let go of goes with a request
         assert report(sc).memory[0].used < 1 << 10
@@ -329,10 +330,10 @@ def fitted(sc: SparkContext) -> list[bytes]:
     df = SparkSession(sc).range(0, 150_000, 1, 8).selectExpr(
         "double(id % 7) label", "transform(sequence(1, 9), i -> cos(id * i)) features")
     df = df.withColumn("features", vectors_of(df, "features"))
-    found = [LinearRegression(regParam=.1).fit(df).coefficients.toArray().tobytes(),
-             *(center.tobytes() for center in KMeans(k=2, seed=1, maxIter=2).fit(df).clusterCenters())]
+    numbers = [LinearRegression(regParam=.1).fit(df).coefficients.toArray().tobytes(),
+               *(center.tobytes() for center in KMeans(k=2, seed=1, maxIter=2).fit(df).clusterCenters())]
     loads.unload()
-    return found
+    return numbers
 
 
 def test_fits_of_what_is_larger_than_the_device(local: Topology):
@@ -393,8 +394,8 @@ def test_what_no_device_has_room_for_is_exchanged_sorted_and_folded(local: Topol
     with host_context(local, fallback="error") as sc:
         expected = results(sc)
     with host_context(local, memory=f"{megabytes}m", fallback="error") as sc:
-        found = results(sc)
-        assert [name for name in found if found[name] != expected[name]] == []
+        actual = results(sc)
+        assert [name for name in actual if actual[name] != expected[name]] == []
         assert report(sc).memory[0].used < megabytes << 20
 
 

@@ -28,8 +28,8 @@ WHOLE = [
 
 def alike(one, other) -> bool:
     if isinstance(one, tuple | dict):
-        each = range(len(one)) if isinstance(one, tuple) else one
-        return type(one) is type(other) and len(one) == len(other) and all(alike(one[key], other[key]) for key in each)
+        keys = range(len(one)) if isinstance(one, tuple) else one
+        return type(one) is type(other) and len(one) == len(other) and all(alike(one[key], other[key]) for key in keys)
     return type(one) is type(other) and np.shape(one) == np.shape(other) and np.allclose(one, other, rtol=1e-14)
 
 
@@ -46,8 +46,8 @@ def arrays(sc: SparkContext):
 
 @pytest.mark.parametrize("number", range(len(WHOLE)))
 def test_of_a_whole_record_vmap_gives_what_map_gives(arrays, number):
-    found, wanted = arrays.vmap(WHOLE[number], of="record").collect(), [WHOLE[number](each) for each in ARRAYS]
-    assert len(found) == len(wanted) and all(map(alike, found, wanted)), (found, wanted)
+    records, wanted = arrays.vmap(WHOLE[number], of="record").collect(), [WHOLE[number](each) for each in ARRAYS]
+    assert len(records) == len(wanted) and all(map(alike, records, wanted)), (records, wanted)
 
 
 def test_what_whole_records_become_is_mapped_folded_and_counted(arrays):
@@ -68,8 +68,8 @@ def test_without_cache_a_plain_rdd_takes_the_same_words(sc):
 
 def test_of_a_chain_rows_and_whole_records_keep_their_meaning(arrays):
     chain = arrays.vmap(lambda p: 2 * p).vmap(lambda m: (m - m.mean()), of="record").vmap(lambda p: p.max(), of="row")
-    for found, given in zip(chain.collect(), ARRAYS, strict=True):
-        np.testing.assert_allclose(found, (2 * given - (2 * given).mean()).max(axis=1))
+    for maxima, array in zip(chain.collect(), ARRAYS, strict=True):
+        np.testing.assert_allclose(maxima, (2 * array - (2 * array).mean()).max(axis=1))
 
 
 def test_values_of_pairs_and_fields_are_taken_whole(sc):
@@ -105,8 +105,8 @@ def warnings_of(run, times: int = 2) -> list[str]:
 
 
 def test_a_function_of_rows_that_may_mean_something_else_is_told_of_once(arrays):
-    found, = warnings_of(lambda: arrays.vmap(lambda m: m.sum()).collect())
-    assert 'of="row"' in found and 'of="record"' in found and "(2, 3)" in found
+    warning, = warnings_of(lambda: arrays.vmap(lambda m: m.sum()).collect())
+    assert 'of="row"' in warning and 'of="record"' in warning and "(2, 3)" in warning
     assert not warnings_of(lambda: arrays.vmap(lambda m: m.sum(), of="row").collect())
     assert not warnings_of(lambda: arrays.vmap(lambda m, w: 2 * m + w, V).collect())
     assert len(warnings_of(lambda: arrays.vmap(lambda m, w: m + w[:, 0], W).collect())) == 1
@@ -114,8 +114,8 @@ def test_a_function_of_rows_that_may_mean_something_else_is_told_of_once(arrays)
 
 def test_a_function_that_takes_pairs_apart_is_told_of_once(sc):
     pairs = sc.parallelize([("a", V), ("b", 2 * V)], 2).cache("GPU")
-    found, = warnings_of(lambda: pairs.vmap(lambda kv: (kv[0], kv[1] * 2)).collect())
-    assert 'of="value"' in found and 'of="record"' in found
+    warning, = warnings_of(lambda: pairs.vmap(lambda kv: (kv[0], kv[1] * 2)).collect())
+    assert 'of="value"' in warning and 'of="record"' in warning
     assert not warnings_of(lambda: pairs.vmap(lambda kv: (kv[0], kv[1] * 2), of="value").collect())
     assert not warnings_of(lambda: pairs.vmap(lambda p: p[0] * p.sum()).collect())
     # Pairs that a function made are given whole.
@@ -145,8 +145,8 @@ DIFFERING = [
 def test_a_function_of_python_numbers_that_gives_others_than_map_is_told_of_once(sc, number: int):
     function, words = DIFFERING[number]
     numbers = sc.parallelize([5, 1, 3], 2).cache("GPU")
-    found, = warnings_of(lambda: numbers.vmap(function).collect())
-    assert words in found and 'of="record"' in found
+    warning, = warnings_of(lambda: numbers.vmap(function).collect())
+    assert words in warning and 'of="record"' in warning
     assert not warnings_of(lambda: numbers.vmap(function, of="record").collect())
     # Of NumPy's numbers it means the same.
     assert not warnings_of(lambda: sc.parallelize([np.int64(5), np.int64(1)], 1).cache("GPU").vmap(function).collect())
@@ -218,10 +218,10 @@ def test_of_a_pair_with_a_number_as_key_vmap_gives_what_map_gives(sc, number: in
 
 def test_whole_pairs_go_on_in_a_chain(sc):
     pairs = sc.parallelize([(n, n / 2) for n in range(5)], 2).cache("GPU")
-    made = pairs.vmap(lambda v: v + 1).vmap(lambda kv: (kv[0] % 2, kv[0] * kv[1]), of="record")
-    assert made.values().sum() == 25 and made.keys().collect() == [0, 1, 0, 1, 0]
-    assert made.reduceByKey(operator.add, numKeys=2).collectAsMap() == {0: 16, 1: 9}
-    kept = made.cache()
+    mapped = pairs.vmap(lambda v: v + 1).vmap(lambda kv: (kv[0] % 2, kv[0] * kv[1]), of="record")
+    assert mapped.values().sum() == 25 and mapped.keys().collect() == [0, 1, 0, 1, 0]
+    assert mapped.reduceByKey(operator.add, numKeys=2).collectAsMap() == {0: 16, 1: 9}
+    kept = mapped.cache()
     assert kept.vmap(lambda kv: kv[0] + kv[1], of="record").sum() == 27 and kept.count() == 5
     assert pairs.vmap(lambda kv: kv[0], of="record").reduce(operator.add) == 10
     assert pairs.vmap(lambda v: 2 * v, of="value").collect() == [(n, float(n)) for n in range(5)]
@@ -239,6 +239,6 @@ def test_tuples_are_tuples_where_the_record_is_asked_for(sc):
         assert [*map(exact, cached.vmap(function, of="record").collect())] == [exact(function(each)) for each in tuples]
     keyed = sc.parallelize([("a", tuples[2])], 1).cache("GPU")
     assert exact(keyed.vmap(lambda t: t[1:], of="value").collect()) == exact([("a", (1.0, True))])
-    found, = warnings_of(lambda: cached.vmap(lambda t: t).collect())
-    assert 'of="row"' in found and 'of="record"' in found and "row of float64" in found
+    warning, = warnings_of(lambda: cached.vmap(lambda t: t).collect())
+    assert 'of="row"' in warning and 'of="record"' in warning and "row of float64" in warning
     assert not warnings_of(lambda: cached.vmap(lambda t: t[1] * t[0]).collect())

@@ -62,21 +62,22 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_recording_is_enough_to_predict_a_pass(recorded: Path):
     ended = _vispark(recorded, "qualify", "--no-history", "--json", "--on", "h200", "capture")
     assert ended.returncode == 0, ended.stderr
-    found, = json.loads(ended.stdout)["predictions"]
+    prediction, = json.loads(ended.stdout)["predictions"]
     # 200 records of three numbers: what counts is the plan.
-    assert 0 < found["pass"][0] < found["pass"][1]
+    assert 0 < prediction["pass"][0] < prediction["pass"][1]
     call = next(each for each in RunCapture.read(recorded / "capture").calls if each.method == "cache")
     assert (call.count, call.record_bytes) == (200, 24.0)
 
 
 def test_a_run_probes_its_loop_and_lays_what_is_predicted_beside_what_was_measured(recorded: Path):
     answer = json.loads((recorded / "answer.json").read_text(encoding="utf-8"))
-    found, = answer["qualification"]["predictions"]
-    assert found["device"] == "here" and not found["calibrated"] and 0 < found["pass"][0] < found["pass"][1]
+    prediction, = answer["qualification"]["predictions"]
+    assert prediction["device"] == "here" and not prediction["calibrated"]
+    assert 0 < prediction["pass"][0] < prediction["pass"][1]
     call = next(each for each in RunCapture.read(recorded / "capture").calls if each.method == "collect")
     assert set(call.probes) == {"host"}
     one, = answer["predicted"]
-    assert one["line"] == 16 and one["measured"] > 0 and [one["low"], one["high"]] == found["pass"]
+    assert one["line"] == 16 and one["measured"] > 0 and [one["low"], one["high"]] == prediction["pass"]
     shown = json.loads(_vispark(recorded, "report", "job", "--json", str(answer["job"])).stdout)
     assert {(each["line"], each["device"]) for each in shown["predictions"]} == {(16, "here")}
 

@@ -280,7 +280,7 @@ def test_no_fit_takes_more_than_two_jobs(sc: SparkContext, classes: DataFrame):
     df.count()
     modules = {each.__name__.rpartition(".")[2]: each for each in
                (clustering, classification, regression, feature, recommendation, decomposition, neighbors)}
-    found = {}
+    jobs = {}
     for name in JOBS:
         module, _, kind = name.partition(".")
         estimator = getattr(modules[module], kind)()
@@ -289,8 +289,8 @@ def test_no_fit_takes_more_than_two_jobs(sc: SparkContext, classes: DataFrame):
             if estimator.hasParam(param):
                 estimator._set(**{param: value})
         loads.unload()
-        found[name] = tuple([cost(sc, lambda fit=estimator.fit: fit(df)).jobs for _ in range(2)])
-    assert found == JOBS
+        jobs[name] = tuple([cost(sc, lambda fit=estimator.fit: fit(df)).jobs for _ in range(2)])
+    assert jobs == JOBS
     # Each fit of an RDD loads it.
     assert {name: cost(sc, lambda make=make: make().fit(df)).jobs for name, make in OF_RECORDS.items()} \
         == dict.fromkeys(OF_RECORDS, 1)
@@ -421,17 +421,17 @@ def test_folds_share_one_load_and_give_mllibs_metrics(classes: DataFrame, case: 
     evaluator = evaluation.RegressionEvaluator(labelCol=label)
     df = classes.withColumn("fold", (functions.rand(1) > .5).cast("int")).cache()
     loads.unload()
-    made, really = [], loads._loaded
-    monkeypatch.setattr(loads, "_loaded", lambda *load: made.append(load) or really(*load))
+    loaded, really = [], loads._loaded
+    monkeypatch.setattr(loads, "_loaded", lambda *load: loaded.append(load) or really(*load))
     # pyspark's own search leaves its threads behind.
     monkeypatch.setattr(tuning, "ThreadPool", EagerPool)
-    found, expected = [searched(selection, getattr(module, name)(labelCol=label, weightCol="weight"), **params,
-                                evaluator=evaluator).fit(df)
-                       for selection, module in ((selection_in_workers, ours), (tuning, theirs))]
+    fitted, expected = [searched(selection, getattr(module, name)(labelCol=label, weightCol="weight"), **params,
+                                 evaluator=evaluator).fit(df)
+                        for selection, module in ((selection_in_workers, ours), (tuning, theirs))]
     for one in ("avgMetrics", "validationMetrics"):
-        np.testing.assert_allclose(getattr(found, one, 0), getattr(expected, one, 0), rtol=1e-6)
-    assert found.bestModel.getRegParam() == expected.bestModel.getRegParam()
-    assert len(made) == 1
+        np.testing.assert_allclose(getattr(fitted, one, 0), getattr(expected, one, 0), rtol=1e-6)
+    assert fitted.bestModel.getRegParam() == expected.bestModel.getRegParam()
+    assert len(loaded) == 1
     df.unpersist()
 
 
@@ -458,20 +458,20 @@ def test_stages_of_a_pipeline_share_one_load(sc: SparkContext, classes: DataFram
 
 def test_a_search_over_a_pipeline_loads_once(classes: DataFrame, monkeypatch: pytest.MonkeyPatch):
     loads.unload()
-    made, really = [], loads._loaded
-    monkeypatch.setattr(loads, "_loaded", lambda *load: made.append(load) or really(*load))
+    loaded, really = [], loads._loaded
+    monkeypatch.setattr(loads, "_loaded", lambda *load: loaded.append(load) or really(*load))
     monkeypatch.setattr(tuning, "ThreadPool", EagerPool)
-    found = []
+    metrics = []
     for kind, search, modules in ((vispark.ml.Pipeline, selection_in_workers, (feature, classification)),
                                   (Pipeline, tuning, (mllib_feature, mllib_classification))):
         stages = stages_of(*modules, weightCol="weight", maxIter=5)[:2]
         stages.append(modules[1].LogisticRegression(featuresCol="standard", labelCol="two", weightCol="weight"))
         grid = tuning.ParamGridBuilder().addGrid(stages[-1].regParam, [.01, .1]).build()
-        found.append(search.TrainValidationSplit(
+        metrics.append(search.TrainValidationSplit(
             estimator=kind(stages=stages), estimatorParamMaps=grid, seed=3,
             evaluator=evaluation.RegressionEvaluator(labelCol="two")).fit(classes).validationMetrics)
-    np.testing.assert_allclose(*found, rtol=1e-6)
-    assert len(made) == 1
+    np.testing.assert_allclose(*metrics, rtol=1e-6)
+    assert len(loaded) == 1
 
 
 def test_stages_that_cannot_share_load_for_themselves(spark: SparkSession, numbers: DataFrame):
@@ -527,9 +527,9 @@ def test_vectors_of_words(sc: SparkContext, spark: SparkSession, tmp_path):
     names = {"vectorSize": 8, "seed": 4, "maxIter": 2, "stepSize": .1, "minCount": 3, "windowSize": 3,
              "maxSentenceLength": 15, "inputCol": "words", "outputCol": "vector"}
     fits = [module.Word2Vec(**names).fit(df) for module in (feature, mllib_feature)]
-    found, expected = ({row.word: row.vector.toArray() for row in fit.getVectors().collect()} for fit in fits)
-    assert found.keys() == expected.keys()
-    for word, vector in found.items():
+    vectors, expected = ({row.word: row.vector.toArray() for row in fit.getVectors().collect()} for fit in fits)
+    assert vectors.keys() == expected.keys()
+    for word, vector in vectors.items():
         np.testing.assert_allclose(vector, expected[word], atol=5e-3)     # a table of logistic numbers
     several = feature.Word2Vec(**{**names, "numPartitions": 5, "maxIter": 4, "stepSize": .2})
     models = []
@@ -579,12 +579,12 @@ def test_first_centers_are_drawn_in_rounds(sc: SparkContext, monkeypatch):
     genuine = first_centers.RowDraws._more
     monkeypatch.setattr(first_centers.RowDraws, "_more", lambda draws, rows, *rest, **named: (
         calls.append(len(rows)), genuine(draws, rows, *rest, **named))[1])
-    found = []
+    counts = []
     for rounds in (1, 3):
         centers = first_centers.RowDraws(points, by_cosine=False, seed=5).parallel(12, rounds)
         apart = np.linalg.norm(groups[:, None] - centers, axis=2).min(axis=1)
-        found.append(int((apart < 2).sum()))
-    assert calls == [0, 1, 0, 1, 25, 49] and found[1] == 12, found
+        counts.append(int((apart < 2).sum()))
+    assert calls == [0, 1, 0, 1, 25, 49] and counts[1] == 12, counts
     few = sc.parallelize([{"x": rows[number % 3], "w": 1.0, "i": number} for number in range(100)], 2).cache("GPU")
     for way in (lambda draws: draws.parallel(7, 2), lambda draws: draws.random(7)):
         assert sorted(map(tuple, way(first_centers.RowDraws(few, by_cosine=False, seed=1)))) == sorted(
@@ -621,9 +621,9 @@ def test_a_mixture_of_densities(groups: DataFrame, params):
     ours, theirs = (module.GaussianMixture(k=3, seed=2, maxIter=6, **params).fit(groups)
                     for module in (clustering, mllib_clustering))
     np.testing.assert_allclose(ours.weights, theirs.weights, rtol=1e-6)
-    for found, expected in zip(ours.gaussians, theirs.gaussians, strict=True):
-        np.testing.assert_allclose(found.mean.toArray(), expected.mean.toArray(), rtol=1e-6, atol=1e-9)
-        np.testing.assert_allclose(found.cov.toArray(), expected.cov.toArray(), rtol=1e-6, atol=1e-9)
+    for gaussian, expected in zip(ours.gaussians, theirs.gaussians, strict=True):
+        np.testing.assert_allclose(gaussian.mean.toArray(), expected.mean.toArray(), rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(gaussian.cov.toArray(), expected.cov.toArray(), rtol=1e-6, atol=1e-9)
     assert ours.summary.logLikelihood == pytest.approx(theirs.summary.logLikelihood, rel=1e-9)
     assert ours.summary.numIter == theirs.summary.numIter
 
@@ -680,10 +680,11 @@ def test_factors_of_ratings(spark: SparkSession, params):
     ours, theirs = [module.ALS(rank=3, maxIter=3, seed=7, **params).fit(df)
                     for module in (recommendation, mllib_recommendation)]
     for name in ("userFactors", "itemFactors"):
-        found, expected = [{row.id: row.features for row in getattr(model, name).collect()} for model in (ours, theirs)]
-        assert list(found) == list(expected)    # which rows come first, too
-        np.testing.assert_allclose([found[key] for key in sorted(found)], [expected[key] for key in sorted(found)],
-                                   atol=1e-4)
+        factors, expected = [{row.id: row.features for row in getattr(model, name).collect()}
+                             for model in (ours, theirs)]
+        assert list(factors) == list(expected)    # which rows come first, too
+        np.testing.assert_allclose([factors[key] for key in sorted(factors)],
+                                   [expected[key] for key in sorted(factors)], atol=1e-4)
 
 
 def test_components_without_negative_numbers(sc: SparkContext, spark: SparkSession, tmp_path):
@@ -727,9 +728,9 @@ def test_nearest_rows_of_shared_buckets(spark: SparkSession, name: str):
     ours, theirs = (getattr(module, name)(inputCol="x", outputCol="hashes", seed=3, **params).fit(df)
                     for module in (feature, mllib_feature))
     assert type(ours).__module__ == "vispark.ml.feature"
-    found, expected = ([row.distCol for row in model.approxNearestNeighbors(df, Vectors.dense(key), 7).collect()]
-                       for model in (ours, theirs))
-    assert found == pytest.approx(expected, rel=1e-12) and len(found) == 7
+    distances, expected = ([row.distCol for row in model.approxNearestNeighbors(df, Vectors.dense(key), 7).collect()]
+                           for model in (ours, theirs))
+    assert distances == pytest.approx(expected, rel=1e-12) and len(distances) == 7
     assert ours.approxNearestNeighbors(df, Vectors.dense(key), 3).columns == ["id", "x", "hashes", "distCol"]
     df.unpersist()
 
@@ -776,12 +777,13 @@ def test_rdds_are_fitted_as_by_mllib(sc: SparkContext):
         clustering.KMeans.train(sc.parallelize([], 2), 2)
     directions = sc.parallelize([[9.0, 1.0], [8.0, 0.0], [1.0, 3.0], [0.0, 2.0], [2.0, 5.0]], 2)
     for first in ([[10.0, 0.0], [0.0, 1.0]], [[10.0, 0.0], [0.0, 0.0]]):
-        given = {"initialModel": rdd_clustering.KMeansModel(list(map(np.array, first))), "distanceMeasure": "cosine"}
+        options = {"initialModel": rdd_clustering.KMeansModel(list(map(np.array, first))), "distanceMeasure": "cosine"}
         if not all(map(any, first)):
             with pytest.raises(RecordError, match="not defined for centres of length 0"):
-                clustering.KMeans.train(directions, 2, **given)
+                clustering.KMeans.train(directions, 2, **options)
             continue
-        ours, theirs = (learner.train(directions, 2, **given) for learner in (clustering.KMeans, rdd_clustering.KMeans))
+        ours, theirs = (learner.train(directions, 2, **options)
+                        for learner in (clustering.KMeans, rdd_clustering.KMeans))
         np.testing.assert_allclose(ours.clusterCenters, theirs.clusterCenters, rtol=1e-12)
 
 

@@ -101,24 +101,24 @@ def sc(local: Topology) -> Iterator[SparkContext]:
 @pytest.fixture(scope="module")
 def frames(spark: SparkSession) -> Iterator[Callable[[str], DataFrame]]:
     """DataFrames of the refused cases, which families share, with an empty partition each."""
-    made: dict[str, DataFrame] = {}
+    cached: dict[str, DataFrame] = {}
 
     def frame(case: str) -> DataFrame:
-        if case not in made:
+        if case not in cached:
             rows = [(label, weight, x if x is None else Vectors.dense(x)) for label, weight, x in REFUSED[case][0]]
-            made[case] = spark.createDataFrame(spark.sparkContext.parallelize(rows, 3), SCHEMA)
-        return made[case]
+            cached[case] = spark.createDataFrame(spark.sparkContext.parallelize(rows, 3), SCHEMA)
+        return cached[case]
     yield frame
     loads.unload()
 
 
 def estimator(name: str, *, is_mllib: bool = False, **more: Any) -> Any:
     """An estimator of a family with its columns named."""
-    found = getattr(FAMILIES[name][is_mllib], name)(**FAMILIES[name][2] | more)
+    learner = getattr(FAMILIES[name][is_mllib], name)(**FAMILIES[name][2] | more)
     for param, value in {"featuresCol": "x", "inputCol": "x", "labelCol": "y", "outputCol": "out"}.items():
-        if found.hasParam(param):
-            found._set(**{param: value})
-    return found
+        if learner.hasParam(param):
+            learner._set(**{param: value})
+    return learner
 
 
 @contextmanager
@@ -140,10 +140,11 @@ def words(fit: Callable[[], Any]) -> str:
         try:
             return str(numbers(fit()))
         except (PySparkException, Py4JError) as error:
-            found = [line.strip().rpartition("Exception: ")[2] for line in str(error).splitlines()
+            lines = [line.strip().rpartition("Exception: ")[2] for line in str(error).splitlines()
                      if "Exception: " in line and not line.startswith("\tat")]
-            mine = [line for line in found if "Job aborted" not in line]
-            return (mine[-1] if mine else str(error).splitlines()[0]).partition(", found")[0].partition("calling o")[0]
+            reasons = [line for line in lines if "Job aborted" not in line]
+            reason = reasons[-1] if reasons else str(error).splitlines()[0]
+            return reason.partition(", found")[0].partition("calling o")[0]
 
 
 def numbers(model: Any) -> list[Any]:
@@ -231,9 +232,9 @@ ODD = {"constant": [(y, w, [x[0], 0.0]) for y, w, x in ROWS], "all constant": [(
 
 def ended(fit: Any, df: DataFrame) -> Any:
     """A fitted model's numbers, or MLlib's words without the number of the estimator."""
-    found: list[Any] = []
-    said = words(lambda: found.append(fit.fit(df)) or found[0])
-    return numbers(found[0]) if found else said.replace(fit.uid, "")
+    models: list[Any] = []
+    message = words(lambda: models.append(fit.fit(df)) or models[0])
+    return numbers(models[0]) if models else message.replace(fit.uid, "")
 
 
 @pytest.mark.parametrize("case", ODD)
@@ -346,9 +347,9 @@ def test_estimators_of_vispark_alone_refuse_what_they_are_not_of(spark: SparkSes
 def test_a_consensus_refuses_numbers_and_losses_that_are_none():
     def squares(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return (points ** 2).sum(axis=1), 2 * points
-    for given in ({"parts": 0}, {"size": 0}, {"l2": -1.0}, {"rho": NAN}, {"inner": 0}):
+    for changes in ({"parts": 0}, {"size": 0}, {"l2": -1.0}, {"rho": NAN}, {"inner": 0}):
         with pytest.raises(ValueError, match="are to be at least"):
-            consensus(squares, **{"parts": 1, "size": 2} | given)
+            consensus(squares, **{"parts": 1, "size": 2} | changes)
     with pytest.raises(ValueError, match="shapes"):
         consensus(lambda points: (np.zeros(2), points), parts=1, size=2)
     with pytest.raises(ValueError, match="not finite at 0"):

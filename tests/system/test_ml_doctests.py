@@ -79,8 +79,8 @@ class _Noting(doctest.DocTestRunner):
         super().__init__(verbose=False, **options)
         self.failed: dict[str, str] = {}
 
-    def report_failure(self, out, test, example, got):
-        self.failed[example.source] = f"{got}instead of {example.want}"
+    def report_failure(self, out, test, example, output):
+        self.failed[example.source] = f"{output}instead of {example.want}"
 
     def report_unexpected_exception(self, out, test, example, exc_info):
         self.failed[example.source] = f"{exc_info[0].__name__}: {str(exc_info[1])[:2000]}{os.linesep}"

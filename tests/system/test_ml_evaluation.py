@@ -80,9 +80,9 @@ def test_metrics_are_mllibs(sc: SparkContext, predicted: DataFrame, name: str, w
     for values in itertools.product(*METRICS[name].values()):
         params = {**dict(zip(METRICS[name], values, strict=True)), **weights}
         ours, theirs = (getattr(module, name)(**params) for module in (evaluation, mllib))
-        found: list[float] = []
-        jobs.append(cost(sc, lambda ours=ours, found=found: found.append(ours.evaluate(predicted))).jobs)
-        assert found == pytest.approx([theirs.evaluate(predicted)], rel=1e-12, abs=0), params
+        metrics: list[float] = []
+        jobs.append(cost(sc, lambda ours=ours, metrics=metrics: metrics.append(ours.evaluate(predicted))).jobs)
+        assert metrics == pytest.approx([theirs.evaluate(predicted)], rel=1e-12, abs=0), params
         assert ours.isLargerBetter() == theirs.isLargerBetter()
         assert ours._java_obj.getMetricName() == ours.getMetricName()
     # One job for each set of columns.
@@ -91,12 +91,12 @@ def test_metrics_are_mllibs(sc: SparkContext, predicted: DataFrame, name: str, w
 
 def test_evaluators_are_saved_and_loaded(tmp_path: Any):
     for name in METRICS:
-        made = getattr(evaluation, name)()
-        made.save(str(tmp_path / name))
+        evaluator = getattr(evaluation, name)()
+        evaluator.save(str(tmp_path / name))
         for module in (evaluation, mllib):
             kind = getattr(module, name)
             read = kind.load(str(tmp_path / name))
-            assert type(read) is kind and read.uid == made.uid
+            assert type(read) is kind and read.uid == evaluator.uid
 
 
 #: Data that is left to Spark, by case: evaluator, parameters, expression of a column that is replaced, and the reason.
@@ -197,14 +197,14 @@ def test_searches_evaluate_without_jobs(sc: SparkContext, rows: DataFrame, name:
     search = selection.CrossValidator(estimator=learner, estimatorParamMaps=grid, numFolds=2, seed=5,
                                       evaluator=EVALUATORS[name](module), collectSubModels=True)
     loads.unload()
-    found: list[Any] = []
+    fitted: list[Any] = []
     with warnings.catch_warnings():
         warnings.simplefilter("error", FallbackWarning)
-        assert cost(sc, lambda: found.append(search.fit(rows))).jobs == 1
+        assert cost(sc, lambda: fitted.append(search.fit(rows))).jobs == 1
     spark = EVALUATORS[name](mllib)
     expected = [[spark.evaluate(model.transform(validation)) for model in fold] for fold, (_, validation)
-                in zip(found[0].subModels, search._kFold(rows), strict=True)]
-    np.testing.assert_allclose(found[0].avgMetrics, np.mean(expected, axis=0), rtol=1e-12)
+                in zip(fitted[0].subModels, search._kFold(rows), strict=True)]
+    np.testing.assert_allclose(fitted[0].avgMetrics, np.mean(expected, axis=0), rtol=1e-12)
 
 
 def test_a_search_whose_metric_is_sparks_says_so(rows: DataFrame):

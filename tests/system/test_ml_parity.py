@@ -46,8 +46,8 @@ def test_each_parameter_of_each_estimator_is_swept_or_named(sc: SparkContext):
 
 
 def test_models_are_mllibs_whatever_the_parameters(sc: SparkContext):
-    for found in outcomes(SparkSession(sc), IN_CI, 1, seed=13):
-        assert not (found.text or found.left or found.refused), found
+    for outcome in outcomes(SparkSession(sc), IN_CI, 1, seed=13):
+        assert not (outcome.text or outcome.left or outcome.refused), outcome
 
 
 def test_floats_are_held_as_floats_and_fitted_as_doubles(sc: SparkContext, monkeypatch: pytest.MonkeyPatch):
@@ -58,15 +58,15 @@ def test_floats_are_held_as_floats_and_fitted_as_doubles(sc: SparkContext, monke
     df = wide.selectExpr("y", "float(a)", "float(b)", "float(c)", "v")
     session, models = Session.of(sc), []
     loads.unload()
-    for each, name in ((df, "float32"), (wide, "float64")):
+    for frame, name in ((df, "float32"), (wide, "float64")):
         fit = Pipeline(stages=[
             VectorAssembler(inputCols=["a", "b", "c"], outputCol="x"),
             classification.LogisticRegression(labelCol="y", featuresCol="x", regParam=.1)]).fit
-        models.append(fit(each).stages[1].coefficients.toArray())
+        models.append(fit(frame).stages[1].coefficients.toArray())
         of_vectors = classification.LogisticRegression(labelCol="y", featuresCol="v", regParam=.1)
         options = replace(session.options, features=name)
         monkeypatch.setattr(session, "credentials", replace(session.credentials, options=options))
-        models.append(of_vectors.fit(each).coefficients.toArray())
+        models.append(of_vectors.fit(frame).coefficients.toArray())
     assembled, rounded, doubles, exact = models
     np.testing.assert_array_equal(assembled, doubles)
     np.testing.assert_array_equal(assembled, rounded)

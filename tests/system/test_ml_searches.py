@@ -79,16 +79,16 @@ class Searched:
 
 @pytest.fixture(scope="module")
 def searched(sc: SparkContext, patients: DataFrame) -> Searched:
-    found, load, fit = Searched(), loads._loaded, vispark.ml.Pipeline._fit
+    result, load, fit = Searched(), loads._loaded, vispark.ml.Pipeline._fit
 
     def counted(pipeline: Any, dataset: DataFrame) -> Any:
         models: list[Any] = []
-        found.jobs[name].append(cost(sc, lambda: models.append(fit(pipeline, dataset))).jobs)
+        result.jobs[name].append(cost(sc, lambda: models.append(fit(pipeline, dataset))).jobs)
         return models[0]
 
-    def loaded(*given: Any) -> Any:
-        found.loads[name] += 1
-        return load(*given)
+    def loaded(*arguments: Any) -> Any:
+        result.loads[name] += 1
+        return load(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loads, "_loaded", loaded)
@@ -96,10 +96,10 @@ def searched(sc: SparkContext, patients: DataFrame) -> Searched:
         patch.setattr(tuning, "ThreadPool", EagerPool)
         for name in SEARCHES:
             loads.unload()
-            found.loads[name], found.jobs[name] = 0, []
-            found.models[name] = search(name).fit(patients)
-        found.theirs = search(name, is_mllib=True).fit(patients)
-    return found
+            result.loads[name], result.jobs[name] = 0, []
+            result.models[name] = search(name).fit(patients)
+        result.theirs = search(name, is_mllib=True).fit(patients)
+    return result
 
 
 def test_all_folds_are_one_load_and_fits_of_two_jobs(searched: Searched):

@@ -46,15 +46,15 @@ def test_a_step_of_kmeans(sc: SparkContext, dtype: str):
     for _ in range(2):
         pairs = points.vmap(lambda p, c: (nearest(p, c), (p, 1)), around)
         stats = pairs.reduceByKey(lambda a, b: (a[0] + b[0], a[1] + b[1]), numKeys=centres)
-        found = stats.collectAsMap()
+        sums = stats.collectAsMap()
         plain = sc.parallelize(list(rows), 2).map(lambda p, c=around: (nearest(p, c), (p, 1)))
         expected = plain.reduceByKey(lambda a, b: (a[0] + b[0], a[1] + b[1])).collectAsMap()
-        assert list(found) == sorted(expected)
-        for key, (total, count) in found.items():
+        assert list(sums) == sorted(expected)
+        for key, (total, count) in sums.items():
             assert type(key) is int and type(count) is int and count == expected[key][1]
             np.testing.assert_allclose(total, expected[key][0], rtol=1e-5, atol=1e-6)
             around[key] = total / count
-        assert exact(stats.collectAsMap()) == exact(found)
+        assert exact(stats.collectAsMap()) == exact(sums)
     text = stats.explanation(sources=True)
     for line in ("MapFold(vmap lambda, key)", "nearest_fold (vmap-lambda.cu, matrix work): one launch",
                  "== Plan ==\nvmap lambda", 'extern "C" __global__',

@@ -113,5 +113,5 @@ def test_without_matplotlib_the_error_names_the_extra():
     code = ("import sys; sys.modules['matplotlib'] = None\n"
             "import vispark\n"
             "try: vispark.Grid.plot(None)\nexcept vispark.PlanError as error: print(error)")
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
-    assert "Grid.plot needs matplotlib: pip install '.[plot]'" in found.stdout
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert "Grid.plot needs matplotlib: pip install '.[plot]'" in ended.stdout

@@ -64,7 +64,7 @@ def test_an_executor_in_another_pod_uses_the_daemon_here(runtime: Runtime):
     runtime.start()
     with runtime.lease(), connect(hello(), timeout=SECONDS) as client:
         with _apart("-c", _EXECUTOR) as executor:
-            said, _ = executor.communicate(timeout=SECONDS)
+            output, _ = executor.communicate(timeout=SECONDS)
         assert executor.returncode == 0
-        assert said.split() == ["answered", "True", client.worker]
+        assert output.split() == ["answered", "True", client.worker]
         assert ask(client), "the process goes on when the pod has ended"

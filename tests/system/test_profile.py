@@ -35,7 +35,7 @@ def sc(local: Topology, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sp
 
 def test_a_program_is_broken_down(sc: SparkContext, tmp_path: Path):
     rows = [np.full(64, i, "f4") for i in range(2000)]
-    with vispark.profile(tmp_path / "trace.json") as found:
+    with vispark.profile(tmp_path / "trace.json") as profile:
         x = sc.parallelize(rows, 4).cache("GPU")
         assert x.count() == 2000
         doubled = x.vmap(lambda p: 2 * p).cache()
@@ -43,43 +43,43 @@ def test_a_program_is_broken_down(sc: SparkContext, tmp_path: Path):
         assert x.map(len).collect() == [64] * 2000
     assert total[0] == 2 * sum(range(2000))
     for kind in ("parse", "transport", "host-to-device", "kernel", "compile", "python", "scheduling", "driver"):
-        assert found.seconds[kind] > 0, kind
-    assert found.seconds["exchange"] == 0
-    assert sum(found.seconds.values()) == pytest.approx(found.total)
-    worker, = {event.track for event in found.events}
+        assert profile.seconds[kind] > 0, kind
+    assert profile.seconds["exchange"] == 0
+    assert sum(profile.seconds.values()) == pytest.approx(profile.total)
+    worker, = {event.track for event in profile.events}
     spans = trace(tmp_path / "trace.json", None)
     assert {worker, "Spark jobs", "Spark stages", "Spark tasks"} <= {span["track"] for span in spans}
     assert {"vmap lambda: kernel", "parse", "python"} <= {span["name"] for span in spans}
-    assert len(found.table().splitlines()) == len(found.seconds) + 1
+    assert len(profile.table().splitlines()) == len(profile.seconds) + 1
 
 
 def test_sparks_pages_name_the_users_line_of_each_job(sc: SparkContext):
     """Of jobs that load, that hand back, and that carry on with an RDD of Spark's."""
     x = sc.parallelize([float(i) for i in range(100)], 3).cache("GPU")
-    found = []
+    sites = []
     for action in (lambda: x.count(), lambda: x.filter(lambda v: v > 3).count(), lambda: x.recv().take(1),
                    lambda: x.vmap(lambda v: (v, v)).groupByKey().count()):
         before = set(_jobs(sc))
         action()
-        found += [site for job, site in _jobs(sc).items() if job not in before]
-    assert len(found) > 2 and all(f"at {__file__}:" in site for site in found), found
+        sites += [site for job, site in _jobs(sc).items() if job not in before]
+    assert len(sites) > 2 and all(f"at {__file__}:" in site for site in sites), sites
 
 
 def _jobs(sc: SparkContext) -> dict[int, str]:
     """What Spark's page of jobs says of each that it remembers."""
     sc._jsc.sc().listenerBus().waitUntilEmpty()
-    found = sc._jsc.sc().statusStore().jobsList(None)
-    return {found.apply(place).jobId(): found.apply(place).name() for place in range(found.size())}
+    jobs = sc._jsc.sc().statusStore().jobsList(None)
+    return {jobs.apply(place).jobId(): jobs.apply(place).name() for place in range(jobs.size())}
 
 
 def test_the_time_is_known_by_the_users_lines(sc: SparkContext):
-    with vispark.profile() as found:
+    with vispark.profile() as profile:
         x = sc.parallelize([float(i) for i in range(100)], 3).cache("GPU")
         x.count()
         assert x.vmap(lambda v: v * v).sum() == 328350
-    lines = found.lines()
+    lines = profile.lines()
     assert {Path(place).name.partition(":")[0] for place in lines if place} == {Path(__file__).name}
-    assert sum(sum(kinds.values()) for kinds in lines.values()) == pytest.approx(found.total)
+    assert sum(sum(kinds.values()) for kinds in lines.values()) == pytest.approx(profile.total)
     assert any("kernel" in kinds for kinds in lines.values())
 
 
@@ -111,9 +111,9 @@ def test_what_is_profiled_gives_the_same(sc: SparkContext):
     x = sc.parallelize([float(i) for i in range(100)], 3).cache("GPU")
     expected = x.vmap(lambda v: v * v).sum()
     for _ in range(4):
-        with vispark.profile() as found:
+        with vispark.profile() as profile:
             assert x.vmap(lambda v: v * v).sum() == expected
-        assert found.seconds["kernel"] > 0
+        assert profile.seconds["kernel"] > 0
     assert x.vmap(lambda v: v * v).sum() == expected
 
 
@@ -126,12 +126,12 @@ def test_a_loop_without_actions_goes_step_by_step(sc: SparkContext):
     steps, x = 3 * BATCH, sc.parallelize([np.zeros((64, 1024)) for _ in range(2)], 2).cache("GPU")
     assert x.count() == 2
     before, relays = used(sc), Session.of(sc).relays
-    with vispark.profile() as found:
+    with vispark.profile() as profile:
         for step in range(steps):
             x = x.vmap(halved, 1.0).cache()
             assert len(x._waiting()) <= BATCH
-            assert relays or len([event for event in found.events if event.kind == "kernel"]) == step + 1
-    assert {event.name for event in found.events} == {", ".join(["vmap halved"] * (BATCH if relays else 1))}
+            assert relays or len([event for event in profile.events if event.kind == "kernel"]) == step + 1
+    assert {event.name for event in profile.events} == {", ".join(["vmap halved"] * (BATCH if relays else 1))}
     assert relays or used(sc) < 3.1 * before
     np.testing.assert_allclose(x.collect()[0], 2.0)
 
@@ -158,18 +158,18 @@ def test_what_is_wrong_with_a_step_is_told_by_the_action_that_needs_it(sc: Spark
         bad = x.exec(broken.broken, IN, grid=1, block=32).cache()
         worse = bad.vmap(halved, 1.0).cache()
         assert x.vmap(halved, 0.0).collect() == [0.5, 1.0]
-        for each in (worse, worse, bad):
+        for vrdd in (worse, worse, bad):
             with pytest.raises(CompileError, match="nowhere"):
-                each.collect()
+                vrdd.collect()
 
 
 def test_a_job_within_a_job_counts_once(sc: SparkContext):
     x = sc.parallelize([float(i) for i in range(100)], 3).cache("GPU")
-    with vispark.profile() as found:
+    with vispark.profile() as profile:
         # No fold that workers know: a Spark job, which first loads what it reads.
         assert x.reduce(lambda a, b: a + b if a < 1e300 else b) == sum(range(100))
-    assert found.seconds["scheduling"] > 0
-    assert sum(found.seconds.values()) == pytest.approx(found.total)
+    assert profile.seconds["scheduling"] > 0
+    assert sum(profile.seconds.values()) == pytest.approx(profile.total)
 
 
 def test_jobs_of_ordinary_rdds_are_broken_down(sc: SparkContext, tmp_path: Path):
@@ -178,22 +178,22 @@ def test_jobs_of_ordinary_rdds_are_broken_down(sc: SparkContext, tmp_path: Path)
         return [(number % 3, number) for number in numbers]
 
     sc.parallelize(range(8), 4).count()     # before the profile: does not count
-    with vispark.profile(tmp_path / "trace.json") as found:
+    with vispark.profile(tmp_path / "trace.json") as profile:
         sums = sc.parallelize(range(1000), 4).mapPartitions(slowly).reduceByKey(lambda a, b: a + b, 2)
         assert sum(total for _, total in sums.collect()) == sums.values().sum() == sum(range(1000))
-    assert [len(job.stages) for job in found.jobs] == [2, 1] and found.forgotten == 0     # one stage is there already
-    assert [len(stage.tasks) for job in found.jobs for stage in job.stages] == [4, 2, 2]
-    assert all(found.seconds[kind] > 0 for kind in ("jvm", "shuffle", "scheduling", "driver"))
+    assert [len(job.stages) for job in profile.jobs] == [2, 1] and profile.forgotten == 0   # one stage is there already
+    assert [len(stage.tasks) for job in profile.jobs for stage in job.stages] == [4, 2, 2]
+    assert all(profile.seconds[kind] > 0 for kind in ("jvm", "shuffle", "scheduling", "driver"))
     # Two tasks at a time slept twice.
-    assert found.seconds["python"] > 0.4
-    assert sum(found.seconds.values()) == pytest.approx(found.total)
+    assert profile.seconds["python"] > 0.4
+    assert sum(profile.seconds.values()) == pytest.approx(profile.total)
     names = {span["name"] for span in trace(tmp_path / "trace.json", None)}
-    assert any(name.startswith(f"stage {found.jobs[0].stages[0].number}: ") for name in names)
+    assert any(name.startswith(f"stage {profile.jobs[0].stages[0].number}: ") for name in names)
 
 
 def test_jobs_that_spark_has_forgotten_are_counted(sc: SparkContext):
     one = sc.parallelize([1], 1)._jrdd
-    with vispark.profile() as found:
+    with vispark.profile() as profile:
         assert [one.count() for _ in range(REMEMBERED + 4)] == [1] * (REMEMBERED + 4)
-    assert 4 <= found.forgotten < REMEMBERED + 4 and found.forgotten + len(found.jobs) == REMEMBERED + 4
-    assert sum(found.seconds.values()) == pytest.approx(found.total)
+    assert 4 <= profile.forgotten < REMEMBERED + 4 and profile.forgotten + len(profile.jobs) == REMEMBERED + 4
+    assert sum(profile.seconds.values()) == pytest.approx(profile.total)

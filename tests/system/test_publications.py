@@ -56,9 +56,9 @@ OWNER = {"session": "owner", "device": DEVICE, "lease": 1.0}
 READER = {"session": "reader", "device": DEVICE, "lease": 1.0, "secret": b"r" * 32}
 
 
-def ran(client, steps, vrdds, keys=0, payload=None, given=SIGNATURE):
+def ran(client, steps, vrdds, keys=0, payload=None, signature=SIGNATURE):
     keeps = sum(isinstance(step, KeepStep) for step in steps)
-    variant = Variant(given, (), (b"",) * keeps, (-1,) * keeps)
+    variant = Variant(signature, (), (b"",) * keeps, (-1,) * keeps)
     plan = Plan(tuple(steps), (), (variant,), (Input(0, len(NUMBERS), keys, 0, b"", (0,)),), ())
     key, encoded = sealed(plan)
     return client.request(Run(client.next_number(), client.epoch, 60.0, key, encoded, vrdds, ()),
@@ -84,9 +84,9 @@ def attach(client, vrdd=7, name="points", key="", digest=b""):
 
 def fetched(client, vrdd=7):
     reply, descriptors = ran(client, (LoadStep(0), ToDeviceStep(), FetchStep(-1, "")), (vrdd,))
-    found = results(reply.data, descriptors).field(SIGNATURE.fields[0], reply.outputs[0].offset).copy()
+    values = results(reply.data, descriptors).field(SIGNATURE.fields[0], reply.outputs[0].offset).copy()
     close_all(descriptors[1:])
-    return found
+    return values
 
 
 def listed():

@@ -54,35 +54,35 @@ ALIKE: list[tuple[list, Callable]] = [
 def test_where_numpy_would_choose_others_filter_is_sparks_and_told(sc: SparkContext, number: int):
     records, function = OTHERS[number]
     with pytest.warns(FallbackWarning, match=r"filter\(\) of VRDD htod .*: line \d+ of lambda: ") as caught:
-        found = sc.parallelize(records, 2).cache("GPU").filter(function)
+        filtered = sc.parallelize(records, 2).cache("GPU").filter(function)
     assert [each.filename for each in caught] == [__file__]
-    assert exact(found.collect()) == exact([each for each in records if function(each)])
+    assert exact(filtered.collect()) == exact([each for each in records if function(each)])
 
 
 @pytest.mark.parametrize("number", range(len(RAISING)))
 def test_what_raises_in_python_raises(sc: SparkContext, number: int):
     records, function, error = RAISING[number]
     with pytest.warns(FallbackWarning, match=r"raises in Python|no int of 64 bits"):
-        found = sc.parallelize(records, 2).cache("GPU").filter(function)
+        filtered = sc.parallelize(records, 2).cache("GPU").filter(function)
     with pytest.raises(Exception, match=error):
-        found.collect()
+        filtered.collect()
 
 
 @pytest.mark.parametrize("number", range(len(ALIKE)))
 def test_of_numbers_of_which_it_is_exact_filter_stays_in_the_workers(sc: SparkContext, number: int):
     records, function = ALIKE[number]
     with warnings.catch_warnings(action="error"):
-        found = sc.parallelize(records, 2).cache("GPU").filter(function)
-    assert isinstance(found, VRDD)
-    assert exact(found.collect()) == exact([each for each in records if function(each)])
+        filtered = sc.parallelize(records, 2).cache("GPU").filter(function)
+    assert isinstance(filtered, VRDD)
+    assert exact(filtered.collect()) == exact([each for each in records if function(each)])
 
 
 def test_tuples_that_a_vmap_made_have_ranges_for_each_item(sc: SparkContext):
-    made = sc.parallelize([3, -4, 5], 2).cache("GPU").vmap(lambda x: (x, (x / 2, x > 0)), of="record").cache()
+    pairs = sc.parallelize([3, -4, 5], 2).cache("GPU").vmap(lambda x: (x, (x / 2, x > 0)), of="record").cache()
     expected = [(x, (x / 2, x > 0)) for x in (3, -4, 5)]
     for choose in (lambda t: t[0] * t[1][0] > 5, lambda t: t[0] * t[0] > 9 and t[1][1]):
-        found = made.filter(choose)
-        assert isinstance(found, VRDD) and exact(found.collect()) == exact([*filter(choose, expected)])
+        filtered = pairs.filter(choose)
+        assert isinstance(filtered, VRDD) and exact(filtered.collect()) == exact([*filter(choose, expected)])
 
 
 def test_keys_of_sorts_are_those_of_python(sc: SparkContext, monkeypatch: pytest.MonkeyPatch):
@@ -95,8 +95,8 @@ def test_keys_of_sorts_are_those_of_python(sc: SparkContext, monkeypatch: pytest
         with pytest.warns(FallbackWarning, match=r"\(\) .* may leave 64 bits"):
             assert held.takeOrdered(2, key) == sorted(records, key=key)[:2]
             assert held.top(2, key) == sorted(records, key=key, reverse=True)[:2]
-    found = sc.parallelize([2 ** 20, 3, -5], 2).cache("GPU").sortBy(lambda x: x * x)
-    assert isinstance(found, VRDD) and found.collect() == [3, -5, 2 ** 20]
+    ordered = sc.parallelize([2 ** 20, 3, -5], 2).cache("GPU").sortBy(lambda x: x * x)
+    assert isinstance(ordered, VRDD) and ordered.collect() == [3, -5, 2 ** 20]
 
 
 #: Records beyond 2 ** 53, of which NumPy's comparisons with floats say otherwise.
@@ -141,8 +141,8 @@ def in_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_where_numpy_would_fold_otherwise_folds_are_sparks_and_told(sc: SparkContext, in_workers, number: int):
     records, fold = FOLDS[number]
     with pytest.warns(FallbackWarning, match=r": line \d+ of |line \d+ of \w+: "):
-        found = fold(sc.parallelize(records, 2).cache("GPU"))
-    assert exact(found) == exact(fold(sc.parallelize(records, 2)))
+        folded = fold(sc.parallelize(records, 2).cache("GPU"))
+    assert exact(folded) == exact(fold(sc.parallelize(records, 2)))
 
 
 @pytest.mark.parametrize("number", range(len(FOLDED)))

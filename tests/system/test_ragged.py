@@ -83,18 +83,18 @@ def test_csr_records(sc: SparkContext):
 
 def test_folds_by_key_of_ragged_rows(sc: SparkContext):
     held = in_partitions(sc, PARTS).cache("GPU")
-    found = held.vmap(lambda indices, values: (len(indices) % 3, values.sum())).reduceByKey(operator.add, numKeys=3)
+    sums = held.vmap(lambda indices, values: (len(indices) % 3, values.sum())).reduceByKey(operator.add, numKeys=3)
     expected = np.zeros(3)
-    for each in ALL:
-        expected[len(each["indices"]) % 3] += each["values"].sum()
-    assert np.allclose(found.toNumpy(), expected, rtol=1e-5)
+    for record in ALL:
+        expected[len(record["indices"]) % 3] += record["values"].sum()
+    assert np.allclose(sums.toNumpy(), expected, rtol=1e-5)
 
     def gram(indices, values, table):
-        found = np.zeros((2, 2))
+        total = np.zeros((2, 2))
         for j, x in zip(indices, values, strict=False):
             y = table[j]
-            found += x * np.outer(y, y)
-        return found
+            total += x * np.outer(y, y)
+        return total
     table = RANDOM.random((20, 2))
     grams = held.vmap(gram, table).collect()
     assert np.allclose(grams, [gram(r["indices"], r["values"], table) for r in ALL])
@@ -195,13 +195,13 @@ def test_a_kernel_of_ones_own(sc: SparkContext):
     """Also of a partition without records, and of one whose rows are of one length and lie as a table."""
     held = in_partitions(sc, PARTS).cache("GPU")
     n = IN["values"].rows.shape[0]
-    given = IN["indices"].rows, IN["indices"], IN["values"], WEIGHTS, OUT["s"], n
-    found = held.exec(CSR.product, *given, grid=1, block=32, out={"s": (n, "f4")})
-    records = found.collect()
+    arguments = IN["indices"].rows, IN["indices"], IN["values"], WEIGHTS, OUT["s"], n
+    products = held.exec(CSR.product, *arguments, grid=1, block=32, out={"s": (n, "f4")})
+    records = products.collect()
     assert np.allclose([each.pop("s") for each in records],
                        [np.dot(WEIGHTS[each["indices"]], each["values"]) for each in ALL])
     assert exact(records) == exact(ALL)
-    assert np.allclose(found.vmap(lambda values, s: values.sum() + s).collect(),
+    assert np.allclose(products.vmap(lambda values, s: values.sum() + s).collect(),
                        [each["values"].sum() + np.dot(WEIGHTS[each["indices"]], each["values"]) for each in ALL])
     halved = held.exec(CSR.halve, IN["values"], IN["values"].size, grid=1, block=32)
     assert exact(halved.collect()) == exact([each | {"values": each["values"] / 2} for each in ALL])

@@ -63,8 +63,8 @@ def _job(history: History, folder: Path, name: str, other: float) -> int:
     gpu.write_text(SOURCE.replace(".cache()", '.cache("GPU")'))
     runs = [[StatementResults(("", "w"), 4, (1.0, 2.0, value), times)]
             for value, times in ((2.0, (1.0, 2.0, 3.0)), (other, (0.1, 0.2, 0.3)))]
-    found = validated(runs[0], runs[0], runs[1], Tolerance())
-    return keep_validation(history, cpu, gpu, type(found)(found.statements, (), (), 9.0, 3.0))
+    validation = validated(runs[0], runs[0], runs[1], Tolerance())
+    return keep_validation(history, cpu, gpu, type(validation)(validation.statements, (), (), 9.0, 3.0))
 
 
 class Shown:
@@ -78,9 +78,9 @@ class Shown:
 
 @pytest.fixture
 def shown(history: History) -> Iterator[Shown]:
-    found = Shown()
-    with serving(found.report):
-        yield found
+    served = Shown()
+    with serving(served.report):
+        yield served
 
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE])
@@ -147,16 +147,16 @@ def test_of_a_job_that_differs_nothing_is_faster(history: History):
         assert "no ratio is said" in compared and "x3" not in compared
 
 
-@pytest.mark.parametrize(("path", "status", "said"), [
+@pytest.mark.parametrize(("path", "status", "text"), [
     ("/job/99", 404, "the history has no job 99"), ("/job/1/compare?first=1&second=3", 404, "no two such runs"),
     ("/job/1/compare?first=x&second=%F0", 404, "no two such runs"), ("/run/1/trace", 404, "not there any more"),
     ("/run/77/trace", 404, "no run 77"), ("/nowhere", 404, "no such page"), ("/job/x", 404, "no such page"),
     ("/clusters?ask=1", 200, "pair"),
     ("/?offset=-4", 200, "kmeans.py"), ("/?search=%3Cb%3E", 200, "no job of that name")])
-def test_wrong_addresses_are_answered(history: History, path: str, status: int, said: str):
+def test_wrong_addresses_are_answered(history: History, path: str, status: int, text: str):
     with _client() as client:
-        found = client.get(path)
-    assert found.status_code == status and said in found.text and "<b>" not in found.text
+        answer = client.get(path)
+    assert answer.status_code == status and text in answer.text and "<b>" not in answer.text
 
 
 def _client():
@@ -194,8 +194,8 @@ def test_a_newer_store_is_said_and_nothing_is_written(history: History):
         connection = sqlite3.connect(history.path)
         connection.execute("PRAGMA user_version = 99")
         connection.close()
-        found = client.get("/")
-        assert found.status_code == 503 and "a newer vispark wrote" in found.text
+        answer = client.get("/")
+        assert answer.status_code == 503 and "a newer vispark wrote" in answer.text
     assert CliRunner().invoke(main, ["report", "ui", "--port", "0"]).exit_code == UNKNOWN
 
 
@@ -222,8 +222,8 @@ def test_a_viewer_that_never_reads_holds_up_nobody(shown: Shown):
 
 def test_a_port_that_is_taken_is_said():
     with server.listen("127.0.0.1", 0) as taken:
-        found = CliRunner().invoke(main, ["report", "ui", "--port", str(taken.getsockname()[1])])
-    assert found.exit_code == UNKNOWN and "--port 0 takes any port that is free" in found.output
+        result = CliRunner().invoke(main, ["report", "ui", "--port", str(taken.getsockname()[1])])
+    assert result.exit_code == UNKNOWN and "--port 0 takes any port that is free" in result.output
 
 
 def test_the_command_ends_by_a_signal(history: History):

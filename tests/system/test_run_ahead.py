@@ -68,11 +68,11 @@ def test_a_loop_without_actions_runs_ahead_and_takes_no_jobs(sc: SparkContext):
     if Session.of(sc).relays:
         pytest.skip("a relayed plan is a Spark job: none is on its way without one")
     plans = Session.of(sc).plans
-    found = [x]
+    results = [x]
 
     def loop() -> None:
         for k in range(200):
-            found[0] = found[0].vmap(halved, float(k)).cache()
+            results[0] = results[0].vmap(halved, float(k)).cache()
             assert waiting(sc) <= AHEAD
 
     spent = cost(sc, loop)
@@ -81,13 +81,13 @@ def test_a_loop_without_actions_runs_ahead_and_takes_no_jobs(sc: SparkContext):
     expected = [float(i) for i in range(10)]
     for k in range(200):
         expected = [halved(each, float(k)) for each in expected]
-    made = plans.made
-    assert cost(sc, lambda: found.append(found[0].collect())).jobs == 0
-    assert found[1] == expected
+    planned = plans.made
+    assert cost(sc, lambda: results.append(results[0].collect())).jobs == 0
+    assert results[1] == expected
     assert waiting(sc) == 0
-    again = found[0].vmap(halved, -1.0).cache()
+    again = results[0].vmap(halved, -1.0).cache()
     assert again.collect() == [halved(each, -1.0) for each in expected]
-    assert plans.made <= made + 1
+    assert plans.made <= planned + 1
 
 
 def test_a_long_loop_keeps_a_bounded_plan_and_two_buffers(sc: SparkContext, monkeypatch: pytest.MonkeyPatch):
@@ -184,7 +184,7 @@ def lines_run(action: Callable[[], object]) -> int:
 
 def test_an_action_does_not_look_at_the_steps_before_the_last_one(sc: SparkContext):
     """Nor does a step; of those alike there is one link of the lineage, here each is a link of its own."""
-    x, found = sc.parallelize([float(i) for i in range(6)], 2).cache("GPU"), {}
+    x, counts = sc.parallelize([float(i) for i in range(6)], 2).cache("GPU"), {}
     assert x.count() == 6
     for number in range(1, 1001):
         after = x.vmap(halved, float(number))
@@ -192,9 +192,9 @@ def test_an_action_does_not_look_at_the_steps_before_the_last_one(sc: SparkConte
         x = after
         if number % 100 == 0:
             actions = (x.count, lambda x=x: x.take(1), lambda x=x: x.reduce(operator.add), x.tokens)
-            found[number] = step, *map(lines_run, actions)
+            counts[number] = step, *map(lines_run, actions)
     # The first hundred begins at another place of a batch of the relayed way.
-    assert found[200] == found[1000] and 0 < max(found[1000]) < 1000
+    assert counts[200] == counts[1000] and 0 < max(counts[1000]) < 1000
 
 
 def test_what_is_wrong_is_told_by_the_action_that_needs_it(sc: SparkContext):
@@ -245,13 +245,13 @@ def test_what_cannot_be_lowered_is_told_by_the_action(sc: SparkContext):
 def test_another_thread_may_go_on_from_what_is_on_its_way(sc: SparkContext):
     x = sc.parallelize([float(i) for i in range(6)], 2).cache("GPU")
     assert x.count() == 6
-    found = []
+    records = []
     for k in range(5):
         y = x.vmap(halved, float(k)).cache()
-        thread = threading.Thread(target=lambda y=y: found.append(y.vmap(halved, 1.0).collect()))
+        thread = threading.Thread(target=lambda y=y: records.append(y.vmap(halved, 1.0).collect()))
         thread.start()
         thread.join()
-    assert found == [[halved(halved(float(i), float(k)), 1.0) for i in range(6)] for k in range(5)]
+    assert records == [[halved(halved(float(i), float(k)), 1.0) for i in range(6)] for k in range(5)]
 
 
 def test_spark_takes_what_is_on_its_way(sc: SparkContext):
@@ -301,11 +301,11 @@ def test_a_program_goes_on_after_it_was_interrupted(sc: SparkContext, monkeypatc
     y = x.vmap(halved, 1.0).cache()
     with interrupted(monkeypatch, "receive", lambda _: True):
         y.collect()
-    found = []
+    records = []
     # What the worker has done by then is found there, and no loss is told of.
     assert eventually(lambda: len(report(sc).vrdds) == 2)
-    spent = cost(sc, lambda y=y: found.append(y.collect()))
-    assert found == [[halved(float(i), 1.0) for i in range(6)]] and (spent.jobs, spent.plans) == (0, 1)
+    spent = cost(sc, lambda y=y: records.append(y.collect()))
+    assert records == [[halved(float(i), 1.0) for i in range(6)]] and (spent.jobs, spent.plans) == (0, 1)
     assert not caplog.records
     for method, when in (("send", lambda message: isinstance(message, Run)), ("receive", lambda _: True)):
         with interrupted(monkeypatch, method, when):

@@ -40,9 +40,9 @@ def test_samples_are_those_of_spark(sc: SparkContext, records: str):
     plain = sc.parallelize(RECORDS[records], 4)
     held = plain.cache("GPU")
     for replaces, fraction, seed in ((False, 0.3, 7), (True, 1.5, -3), (True, 21.0, 2**40 + 1), (False, 0.0, 0)):
-        found, expected = held.sample(replaces, fraction, seed), plain.sample(replaces, fraction, seed)
-        assert isinstance(found, VRDD) and found.getNumPartitions() == 4
-        assert exact(found.glom().collect()) == exact(expected.glom().collect())
+        sampled, expected = held.sample(replaces, fraction, seed), plain.sample(replaces, fraction, seed)
+        assert isinstance(sampled, VRDD) and sampled.getNumPartitions() == 4
+        assert exact(sampled.glom().collect()) == exact(expected.glom().collect())
 
 
 @pytest.mark.parametrize("records", RECORDS)
@@ -60,9 +60,10 @@ def test_a_few_are_taken_without_a_job(sc: SparkContext, records: str):
     held = plain.cache("GPU")
     assert held.count() == 60
     for arguments in ((False, 5, 3), (True, 20, 3), (False, 60, 3), (False, 0, 3), (True, 200, 9)):
-        found: list = []
-        assert spark_jobs(sc, lambda arguments=arguments, found=found: found.append(held.takeSample(*arguments))) == 0
-        assert exact(found[0]) == exact(plain.takeSample(*arguments))
+        answers: list = []
+        assert spark_jobs(sc, lambda arguments=arguments, answers=answers: answers.append(
+            held.takeSample(*arguments))) == 0
+        assert exact(answers[0]) == exact(plain.takeSample(*arguments))
     assert "takeSample: in the workers, which draw" in held.explanation()
 
 
@@ -71,13 +72,13 @@ def test_mini_batches_of_a_loop_take_no_job(sc: SparkContext):
     held = plain.cache("GPU")
     assert held.count() == len(NUMBERS)
     expected = [plain.sample(False, 0.4, seed).map(lambda x: x * x).sum() for seed in range(5)]
-    found: list = []
+    sums: list = []
 
     def loop() -> None:
-        found[:] = (held.sample(False, 0.4, seed).vmap(lambda x: x * x).sum() for seed in range(5))
+        sums[:] = (held.sample(False, 0.4, seed).vmap(lambda x: x * x).sum() for seed in range(5))
 
     assert spark_jobs(sc, loop) == 0
-    assert found == expected
+    assert sums == expected
 
 
 def test_numbers_are_those_of_spark(sc: SparkContext):
@@ -85,12 +86,12 @@ def test_numbers_are_those_of_spark(sc: SparkContext):
         plain = sc.parallelize(RECORDS[records], 4)
         held = plain.cache("GPU")
         assert held.count() == 60
-        found: list = []
-        assert spark_jobs(sc, lambda held=held, found=found: found.extend(
+        answers: list = []
+        assert spark_jobs(sc, lambda held=held, answers=answers: answers.extend(
             [held.zipWithIndex().collect(), held.zipWithUniqueId().collect()])) == 0
-        assert exact(found[:2]) == exact([plain.zipWithIndex().collect(), plain.zipWithUniqueId().collect()])
-    made = held.vmap(lambda r: (r[0], r)).zipWithIndex()
-    assert exact(made.collect()) == exact([((row[0], row), i) for i, row in enumerate(RECORDS["rows"])])
+        assert exact(answers[:2]) == exact([plain.zipWithIndex().collect(), plain.zipWithUniqueId().collect()])
+    numbered = held.vmap(lambda r: (r[0], r)).zipWithIndex()
+    assert exact(numbered.collect()) == exact([((row[0], row), i) for i, row in enumerate(RECORDS["rows"])])
     drawn = held.zipWithIndex().vmap(lambda r: random.uniform(7, r[1]))
     assert drawn.collect() == [random.uniform(7, i) for i in range(60)]
 
@@ -125,8 +126,8 @@ def test_blocks_and_large_seeds_are_sparks(sc: SparkContext, monkeypatch: pytest
     plain = sc.parallelize([np.full((2, 2), x) for x in NUMBERS], 3)
     with_fallback(monkeypatch, sc, "warn")
     with pytest.warns(FallbackWarning, match=r"sample\(\) of VRDD .*: the records are blocks"):
-        found = plain.cache("GPU").sample(False, 0.5, 3)
-    assert exact(found.collect()) == exact(plain.sample(False, 0.5, 3).collect())
+        sampled = plain.cache("GPU").sample(False, 0.5, 3)
+    assert exact(sampled.collect()) == exact(plain.sample(False, 0.5, 3).collect())
     with_fallback(monkeypatch, sc, "silent")
     assert exact(plain.cache("GPU").takeSample(False, 4, 3)) == exact(plain.takeSample(False, 4, 3))
     assert exact(plain.cache("GPU").zipWithIndex().collect()) == exact(plain.zipWithIndex().collect())

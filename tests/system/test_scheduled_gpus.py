@@ -39,9 +39,9 @@ def test_the_sets_of_a_nodes_executors_are_disjoint_and_only_they_are_open(sc, g
     points = blocks(sc, tmp_path, 16).cache("GPU")
     assert points.count() == 16
     for host, executors in ran(tmp_path).items():
-        given = [gpu for gpus in executors for gpu in gpus]
-        assert len(set(given)) == len(given) <= 4
-        assert set(given) <= held(sc, gpu_cluster)[host].keys()
+        assigned = [gpu for gpus in executors for gpu in gpus]
+        assert len(set(assigned)) == len(assigned) <= 4
+        assert set(assigned) <= held(sc, gpu_cluster)[host].keys()
         assert len(held(sc, gpu_cluster)[host]) <= 4
     points.unpersist()
 
@@ -114,9 +114,9 @@ def test_two_tasks_of_half_a_gpu_share_it_behind_the_managers_mask(gpu_cluster, 
     conf = {"spark.task.resource.gpu.amount": 0.5, "spark.executorEnv.CUDA_VISIBLE_DEVICES": "7,5"}
     with gpu_context(gpu_cluster, 2, gpus=1, **conf) as sc:
         warm_up(sc)
-        given = sc.parallelize(range(4), 4).barrier().mapPartitions(
+        assigned = sc.parallelize(range(4), 4).barrier().mapPartitions(
             lambda _: [(os.environ["SPARK_LOCAL_IP"], task_addresses())]).collect()
-        assert sorted(given) == [(node.host, ("0",)) for node in gpu_cluster.nodes for _ in range(2)]
+        assert sorted(assigned) == [(node.host, ("0",)) for node in gpu_cluster.nodes for _ in range(2)]
         points = blocks(sc, tmp_path).cache("GPU")
         assert points.map(lambda block: float(block.sum())).sum() == TOTAL
         assert {gpu for devices in held(sc, gpu_cluster).values() for gpu in devices} == {"7"}

@@ -44,16 +44,16 @@ DENIED = "PermissionError"
 @pytest.fixture
 def public() -> Iterator[Path]:
     """A directory where everybody may make files, as /tmp; pytest's own are closed to other users."""
-    with tempfile.TemporaryDirectory(prefix="vs-") as made:
-        Path(made).chmod(0o1777)
-        yield Path(made)
+    with tempfile.TemporaryDirectory(prefix="vs-") as directory:
+        Path(directory).chmod(0o1777)
+        yield Path(directory)
 
 
 @pytest.fixture
 def runtime(public: Path) -> Iterator[Runtime]:
     """A worker's runtime directory below a public one."""
-    with new_runtime(public) as made:
-        yield made
+    with new_runtime(public) as running:
+        yield running
 
 
 @pytest.fixture
@@ -81,19 +81,19 @@ except gpu_worker.client.connection.VisparkError as error:
 
 @as_root
 def test_another_user_cannot_enter(worker: Runtime):
-    said = as_other(CONNECT)
-    assert "Unauthorized" in said and str(worker.path) in said
+    output = as_other(CONNECT)
+    assert "Unauthorized" in output and str(worker.path) in output
 
 
 @as_root
 def test_another_user_is_refused_even_where_the_files_are_open(worker: Runtime):
     with opened(worker.path / "daemon.sock", worker.path):
-        said = as_other(f"""
+        output = as_other(f"""
 sock = socket.socket(socket.AF_UNIX)
 sock.connect({str(worker.path / "daemon.sock")!r})
 print(sock.recv(1000))
 """)
-    assert "Unauthorized" in said and f"user {OTHER}" in said
+    assert "Unauthorized" in output and f"user {OTHER}" in output
 
 
 @as_root
@@ -122,7 +122,7 @@ def test_another_user_is_refused_by_a_device_process_too(runtime: Runtime):
         os.kill(daemon, signal.SIGKILL)
         assert eventually(lambda: not is_alive(daemon))
         with opened(path, path.parent, runtime.path):
-            said = as_other(f"""
+            output = as_other(f"""
 sock = socket.socket(socket.AF_UNIX)
 sock.connect({str(path)!r})
 try:
@@ -130,7 +130,7 @@ try:
 except ConnectionResetError:
     print(b"")
 """)
-        assert said == "b''\n"
+        assert output == "b''\n"
         assert f"the daemon belongs to user {OTHER}" in runtime.logs()
         ask(client)
         runtime.start()
@@ -161,13 +161,13 @@ def test_a_socket_on_which_the_machine_s_service_manager_listens_is_taken(public
         listener.bind(str(directory / "daemon.sock"))
         os.chown(directory / "daemon.sock", OTHER, OTHER)
         listener.listen()
-        said = as_other(f"""
+        output = as_other(f"""
 from gpu_worker.system.admin import open_connection
 from gpu_worker.system.paths import locate
 with open_connection(locate({str(directory)!r}), False, "", 5.0):
     print("connected")
 """)
-    assert said == "connected\n"
+    assert output == "connected\n"
 
 
 def test_another_application_of_the_same_user_needs_the_secret(worker: Runtime):
@@ -261,9 +261,9 @@ def test_a_daemon_starts_in_no_directory_of_another_user_s(runtime: Runtime):
 @pytest.fixture
 def cache(public: Path) -> KernelCache:
     """A cache with one entry."""
-    found = KernelCache(public / "kernels")
-    found.put(b"ours", "source")
-    return found
+    kernels = KernelCache(public / "kernels")
+    kernels.put(b"ours", "source")
+    return kernels
 
 
 @as_root
@@ -315,12 +315,12 @@ def test_a_kernel_cache_of_another_user_s_is_refused(tmp_path: Path):
 
 def memfds(files: Path) -> list[str]:
     """The descriptors of memfds in a process's directory of descriptors."""
-    found = []
+    names = []
     for path in files.iterdir():
         with contextlib.suppress(FileNotFoundError):        # it was closed meanwhile
             if os.readlink(path).startswith("/memfd:"):
-                found.append(path.name)
-    return found
+                names.append(path.name)
+    return names
 
 
 @as_root
@@ -348,9 +348,9 @@ def test_the_secret_is_in_no_argument_environment_or_log(worker: Runtime):
     for pid in processes(worker):
         for name in ("cmdline", "environ"):
             assert SECRET not in Path(f"/proc/{pid}/{name}").read_bytes()
-    said = worker.logs()
-    assert "refused" in said
-    assert SECRET.decode() not in said and SECRET.hex() not in said
+    logs = worker.logs()
+    assert "refused" in logs
+    assert SECRET.decode() not in logs and SECRET.hex() not in logs
 
 
 def test_the_secret_is_not_in_what_records_show_of_themselves():
@@ -410,8 +410,9 @@ for line in open("/proc/sysvipc/shm").readlines()[1:]:
     if int(line.split()[4]) == os.getpid():
         print("System V", line)
 """
-    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True).stdout
-    assert said.count("/dev/shm/ucx") == said.count("(deleted)") == len(said.splitlines()) > 0, said
+    links = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60,
+                           check=True).stdout
+    assert links.count("/dev/shm/ucx") == links.count("(deleted)") == len(links.splitlines()) > 0, links
 
 
 # -- TCP --------------------------------------------------------------------------------------------------------------
@@ -438,10 +439,10 @@ def test_over_tcp_a_proof_is_of_no_use_again(reach, monkeypatch: pytest.MonkeyPa
     heard: list[bytes] = []
 
     def overheard(secret: bytes, side: str, *named) -> bytes:
-        made = genuine(secret, side, *named)
+        proof = genuine(secret, side, *named)
         if side == "client":
-            heard.append(made)
-        return heard[0] if side == "client" else made
+            heard.append(proof)
+        return heard[0] if side == "client" else proof
 
     genuine = tcp.proof
     monkeypatch.setattr(tcp, "proof", overheard)
@@ -463,13 +464,13 @@ def test_over_tcp_the_worker_s_proof_is_not_the_client_s(reach, monkeypatch: pyt
 @pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"vispark 1 app\nplain", b"\0" * 64],
                          ids=["http", "another-version", "zeros"])
 def test_over_tcp_plain_text_is_answered_with_one_line(reach, data: bytes):
-    said = rest(knocking(reach, data + bytes(96)))
-    assert said.startswith(b"refused ProtocolError") and said.count(b"\n") == 1
+    answer = rest(knocking(reach, data + bytes(96)))
+    assert answer.startswith(b"refused ProtocolError") and answer.count(b"\n") == 1
 
 
 def test_over_tcp_nothing_is_said_in_the_clear_after_the_first_line(reach):
     body = encode(hello(role="driver", client_pid=0), Hello)
     frame = len(body).to_bytes(4, "big") + bytes(8) + body
-    said = rest(knocking(reach, f"vispark {VERSION} app\n".encode() + frame))
-    assert b"worker" not in said and b"epoch" not in said and len(said) < 64
+    answer = rest(knocking(reach, f"vispark {VERSION} app\n".encode() + frame))
+    assert b"worker" not in answer and b"epoch" not in answer and len(answer) < 64
 

@@ -104,11 +104,11 @@ def test_names_that_are_there_or_not(sc):
         numbers.publish("names")
     with pytest.raises(vispark.PublicationLost, match="no publication 'nothing'"):
         vispark.attach(sc, "nothing")
-    made = []
+    computed = []
     for _ in range(2):
-        found = vispark.attach(sc, "made once", otherwise=lambda: made.append(1) or rows(sc, [5.0]))
-        assert found.collect() == [5.0]
-    assert made == [1]
+        vrdd = vispark.attach(sc, "made once", otherwise=lambda: computed.append(1) or rows(sc, [5.0]))
+        assert vrdd.collect() == [5.0]
+    assert computed == [1]
     assert {"names", "made once"} <= {each.name for each in vispark.publications(sc)}
 
 

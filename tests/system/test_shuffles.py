@@ -34,8 +34,8 @@ def _pids(rows: RDD) -> set[int]:
         pid = os.getpid()
         return ((int(np.sum(record)) % 3, frozenset([pid])) for record in records)
 
-    found = rows.mapPartitions(before).reduceByKey(operator.or_).map(lambda pair: pair[1] | {os.getpid()}).collect()
-    return set().union(*found)
+    pids = rows.mapPartitions(before).reduceByKey(operator.or_).map(lambda pair: pair[1] | {os.getpid()}).collect()
+    return set().union(*pids)
 
 
 def _numbers(sc: SparkContext, _: Path) -> RDD:
@@ -88,18 +88,18 @@ def test_programs_that_shuffle_are_right(sc: SparkContext) -> None:
 
 
 def test_records_that_are_held_are_not_made_again(sc: SparkContext) -> None:
-    made = sc.accumulator(0)
+    computed = sc.accumulator(0)
 
     def noted(x: float) -> float:
-        made.add(1)
+        computed.add(1)
         return x
 
     first = sc.parallelize([1.0, 2.0, 3.0], 2).map(noted).cache("GPU")
     second = first.map(lambda x: noted(x) * 2).cache("GPU")
     assert second.count() == 3
-    before = made.value
+    before = computed.value
     assert sorted(second.map(lambda x: (1, x)).reduceByKey(operator.add).collect()) == [(1, 12.0)]
-    assert made.value == before
+    assert computed.value == before
 
 
 def test_input_that_cannot_be_read_is_no_crash(sc: SparkContext, tmp_path: Path, caplog: pytest.LogCaptureFixture):

@@ -107,13 +107,13 @@ spark = SparkSession(sc)
 
 def _programs(page: Path) -> list[str]:
     """Snippets of a page: programs, and the new side of a diff of a program."""
-    found = []
+    programs = []
     for kind, text in _BLOCK.findall(page.read_text(encoding="utf-8")):
         if kind == "python":
-            found.append(text)
+            programs.append(text)
         elif page.name == "README.md":
-            found.append("".join(line[1:] for line in text.splitlines(keepends=True) if not line.startswith("-")))
-    return found
+            programs.append("".join(line[1:] for line in text.splitlines(keepends=True) if not line.startswith("-")))
+    return programs
 
 
 def test_each_page_with_a_program_is_run():

@@ -41,15 +41,15 @@ def many(monkeypatch: pytest.MonkeyPatch):
 
 
 def without_a_job(sc: SparkContext, action) -> object:
-    found: list = []
-    assert spark_jobs(sc, lambda: found.append(action())) == 0
-    return found[0]
+    answers: list = []
+    assert spark_jobs(sc, lambda: answers.append(action())) == 0
+    return answers[0]
 
 
 def held(plain: RDD) -> VRDD:
-    found = plain.cache("GPU")
-    assert found.count() == len(NUMBERS)
-    return found
+    cached = plain.cache("GPU")
+    assert cached.count() == len(NUMBERS)
+    return cached
 
 
 @pytest.mark.parametrize("records", RECORDS)
@@ -57,8 +57,8 @@ def test_histograms_are_those_of_spark(sc: SparkContext, records: str):
     plain = sc.parallelize(RECORDS[records], 4)
     cached, local = held(plain), local_rdd.LocalRDD(sc, plain.glom().collect())
     for buckets in BUCKETS:
-        found = without_a_job(sc, lambda buckets=buckets: cached.histogram(buckets))
-        assert exact(found) == exact(local.histogram(buckets))
+        histogram = without_a_job(sc, lambda buckets=buckets: cached.histogram(buckets))
+        assert exact(histogram) == exact(local.histogram(buckets))
     assert "histogram: in the workers, by passes" in cached.explanation()
 
 
@@ -105,20 +105,20 @@ def test_quantiles_of_infinities_and_nan(sc: SparkContext):
 def test_moments_are_those_of_spark(sc: SparkContext, records: str):
     plain = sc.parallelize(RECORDS[records], 4)
     cached = held(plain)
-    found, expected = without_a_job(sc, cached.stats), plain.stats()
+    stats, expected = without_a_job(sc, cached.stats), plain.stats()
     places = 5 if records == "float32" else 12
     for name in ("count", "sum", "mean", "variance", "sampleVariance", "stdev", "max", "min"):
-        assert getattr(found, name)() == pytest.approx(getattr(expected, name)(), rel=10.0 ** -places)
-        assert type(getattr(found, name)()) is type(getattr(expected, name)())
-    assert without_a_job(sc, cached.variance) == found.variance() and cached.sampleStdev() == found.sampleStdev()
+        assert getattr(stats, name)() == pytest.approx(getattr(expected, name)(), rel=10.0 ** -places)
+        assert type(getattr(stats, name)()) is type(getattr(expected, name)())
+    assert without_a_job(sc, cached.variance) == stats.variance() and cached.sampleStdev() == stats.sampleStdev()
 
 
 @pytest.mark.parametrize("records", RECORDS)
 def test_values_are_counted_as_by_spark(sc: SparkContext, records: str):
     plain = sc.parallelize(RECORDS[records], 4)
     cached = held(plain)
-    found = without_a_job(sc, cached.countByValue)
-    assert exact(found) == exact(dict(plain.countByValue()))
+    counts = without_a_job(sc, cached.countByValue)
+    assert exact(counts) == exact(dict(plain.countByValue()))
 
 
 def test_what_is_no_number_is_sparks(sc: SparkContext, monkeypatch: pytest.MonkeyPatch):

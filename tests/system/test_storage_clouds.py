@@ -40,13 +40,13 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
         account = tmp_path_factory.mktemp("google") / "account.json"
         account.write_text(json.dumps({"gcs_base_url": google.endpoint, "disable_oauth": True, "client_email": "",
                                        "private_key": "", "private_key_id": ""}))
-        found = {"GOOGLE_SERVICE_ACCOUNT": str(account)}
+        variables = {"GOOGLE_SERVICE_ACCOUNT": str(account)}
         if azurite.PROGRAM.exists():
-            found |= stack.enter_context(azurite.serving())
+            variables |= stack.enter_context(azurite.serving())
         patch = stack.enter_context(pytest.MonkeyPatch.context())
-        for name, value in found.items():
+        for name, value in variables.items():
             patch.setenv(name, value)
-        yield found
+        yield variables
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def test_long_objects_are_put_in_parts_and_go(settings: dict[str, str], bucket: 
     slabs = (np.full(nbytes // 4, number, "u1") for number in range(4))
     npy.write_slabs(f"{bucket}/long/u.npy", (nbytes,), np.dtype("u1"), slabs)
     place = located(f"{bucket}/long/u.npy")
-    found = npy.NpyFile.at(place)
-    np.testing.assert_array_equal(found.part(place, (slice(nbytes // 4 - 1, nbytes // 4 + 1),)), [0, 1])
+    file = npy.NpyFile.at(place)
+    np.testing.assert_array_equal(file.part(place, (slice(nbytes // 4 - 1, nbytes // 4 + 1),)), [0, 1])
     located(f"{bucket}/long").remove()
     assert located(f"{bucket}/long").names() == {}

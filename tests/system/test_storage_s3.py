@@ -83,9 +83,9 @@ def test_tasks_read_whole_rows_of_their_blocks(s3: ObjectStore, sc: SparkContext
     npy.write_block("s3://bucket/rows.npy", ARRAY)
     before = len(s3.requests())
     fields = {"u": "s3://bucket/rows.npy", "v": 1.0, "w": lambda z, y, x: x}
-    found = Grid.gather(Grid(ARRAY.shape, (4, 1, 5)).scatter(sc, fields, partitions=4))
-    np.testing.assert_array_equal(found["u"], ARRAY)
-    assert (found["v"] == 1).all() and (found["w"] == np.arange(600)).all()
+    gathered = Grid.gather(Grid(ARRAY.shape, (4, 1, 5)).scatter(sc, fields, partitions=4))
+    np.testing.assert_array_equal(gathered["u"], ARRAY)
+    assert (gathered["v"] == 1).all() and (gathered["w"] == np.arange(600)).all()
     assert sum(each.method == "GET" and each.nbytes > 1000 for each in s3.requests()[before:]) == 4
     monkeypatch.setattr(files, "_MOST_REQUESTS", 400)
     with pytest.raises(PlanError, match=r"rows\.npy would be read by 480 requests of 480 bytes"):
@@ -142,8 +142,8 @@ def test_rows_are_read_from_s3(s3: ObjectStore, sc: SparkContext):
     text = "".join(" ".join(map(str, row)) + "\n" for row in rows.tolist()).encode()
     located("s3://bucket/rows/points.txt").write([text], len(text))
     for path in ("s3://bucket/rows/points.txt", "s3://bucket/rows"):
-        found = np.array(vispark.read_text(sc, path, dtype="float32").collect())
-        np.testing.assert_array_equal(np.sort(found, 0), rows)
+        points = np.array(vispark.read_text(sc, path, dtype="float32").collect())
+        np.testing.assert_array_equal(np.sort(points, 0), rows)
     _disconnect()
 
 

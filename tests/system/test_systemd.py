@@ -75,18 +75,18 @@ def test_units_of_the_system_serve_a_user_as_process_1_starts_them(group: Path, 
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True) as process:
         try:
-            said = []
+            lines = []
             for line in process.stdout:
-                said.append(line)
+                lines.append(line)
                 if line.startswith("end "):
                     break
         finally:
             # Process 1 ends by no other signal, and all of its namespace with it.
             process.kill()
-    if said[0].startswith("unshare: "):
-        pytest.skip(said[0])
-    shown = dict(line.rstrip().split(" ", 1) for line in said)
-    assert shown["end"] == "0", "".join(said)
+    if lines[0].startswith("unshare: "):
+        pytest.skip(lines[0])
+    shown = dict(line.rstrip().split(" ", 1) for line in lines)
+    assert shown["end"] == "0", "".join(lines)
     assert shown["before"] == "inactive" and shown["stopped"] == "inactive"
     assert shown["directory"] == f"{shown['user']} 700" and shown["owner"] == shown["user"]
     assert shown["started"] == f"serves /run/vispark/{shown['user']}"

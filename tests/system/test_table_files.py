@@ -95,18 +95,18 @@ def test_a_thousand_files(sc: SparkContext, tmp_path: Path):
 def test_filters_and_partitions(sc: SparkContext, points: Path, parts, condition):
     if condition == "expression":
         condition = (pc.field("k") > 130) & (pc.field("x") < 200)
-    found = read_parquet(sc, points, "x", filter=condition, minPartitions=parts)
-    assert found.getNumPartitions() >= (parts or 1)
+    rdd = read_parquet(sc, points, "x", filter=condition, minPartitions=parts)
+    assert rdd.getNumPartitions() >= (parts or 1)
     wanted = np.arange(1000) / 4
-    assert found.collect() == list(wanted if condition is None else wanted[131:800])
+    assert rdd.collect() == list(wanted if condition is None else wanted[131:800])
 
 
 def test_one_huge_row_group_is_cut(sc: SparkContext, tmp_path: Path):
     path = tmp_path / "one.parquet"
     pq.write_table(pa.table({"x": np.arange(5000.0)}), path)
-    found = read_parquet(sc, path, minPartitions=7)
-    assert found.glom().map(len).collect() == [714, 714, 714, 715, 714, 714, 715]
-    assert found.cache("GPU").collect() == list(np.arange(5000.0))
+    rdd = read_parquet(sc, path, minPartitions=7)
+    assert rdd.glom().map(len).collect() == [714, 714, 714, 715, 714, 714, 715]
+    assert rdd.cache("GPU").collect() == list(np.arange(5000.0))
 
 
 def test_blocks_are_one_record_for_a_partition(sc: SparkContext, points: Path):
@@ -149,22 +149,22 @@ def test_other_schemas_are_named(sc: SparkContext, points: Path):
 
 
 def test_files_that_change_or_go(sc: SparkContext, points: Path):
-    found = read_parquet(sc, points).cache("GPU")
+    rdd = read_parquet(sc, points).cache("GPU")
     whole = points.read_bytes()
     points.write_bytes(whole[:-500])
     with pytest.raises(PlanError, match=r"points.parquet cannot be read as Parquet"):
-        found.count()
+        rdd.count()
     points.write_bytes(whole[:100] + bytes(2000) + whole[2100:])
     with pytest.raises(PlanError, match=r"points.parquet cannot be read as Parquet"):
-        found.count()
+        rdd.count()
     pq.write_table(pa.table({"x": ["a"], "k": [1], "b": [True]}), points)
     with pytest.raises(RecordError, match=r"column 'x' is string in .*points.parquet, and double"):
-        found.count()
+        rdd.count()
     points.unlink()
     with pytest.raises(PlanError, match=r"points.parquet is not there, or not any more"):
-        found.count()
+        rdd.count()
     points.write_bytes(whole)
-    assert found.count() == 1000
+    assert rdd.count() == 1000
     with pytest.raises(PlanError, match="there is no Parquet file"):
         read_parquet(sc, points.parent / "nothing")
 
@@ -185,12 +185,12 @@ def test_conditions_keep_no_row_of_which_they_are_null(sc: SparkContext, spark: 
     pa.orc.write_table(table, str(tmp_path / "rows.orc"))
     (tmp_path / "rows.csv").write_text("id,i,s\n1,1,a\n2,,b\n3,5,\n4,2,c\n")
     frame = spark.read.parquet(str(tmp_path / "rows.parquet"))
-    for given, sql in (([("i", "not in", [1, 2])], "i not in (1, 2)"), ([("i", "in", [1, None])], "i in (1, null)"),
-                       ([("i", "not in", [1, None])], "i not in (1, null)"), ([("i", "!=", 1)], "i != 1"),
-                       ([[("i", "not in", [5])], [("id", "==", 2)]], "i not in (5) or id = 2")):
+    for condition, sql in (([("i", "not in", [1, 2])], "i not in (1, 2)"), ([("i", "in", [1, None])], "i in (1, null)"),
+                           ([("i", "not in", [1, None])], "i not in (1, null)"), ([("i", "!=", 1)], "i != 1"),
+                           ([[("i", "not in", [5])], [("id", "==", 2)]], "i not in (5) or id = 2")):
         wanted = [row.id for row in frame.filter(sql).select("id").collect()]
         for read, name in ((read_parquet, "rows.parquet"), (read_orc, "rows.orc"), (read_csv, "rows.csv")):
-            assert read(sc, tmp_path / name, "id", filter=given).collect() == wanted, (given, name)
+            assert read(sc, tmp_path / name, "id", filter=condition).collect() == wanted, (condition, name)
     assert read_parquet(sc, tmp_path / "rows.parquet", "id", filter=[("s", "not in", ["a"])]).collect() == [2, 4]
 
 
@@ -210,9 +210,9 @@ def test_filters_that_do_not_fit_are_told_before_anything_is_read(sc: SparkConte
                         filter=pc.field("day") > pa.scalar(1, pa.date32())).collect() == [2.0]
     (tmp_path / "more").mkdir()
     table = table.append_column("t", pa.array([1, 2], pa.timestamp("us", "UTC")))
-    for number, each in enumerate((table, table.drop_columns("day"))):
-        pq.write_table(each, tmp_path / "more" / f"{number}.parquet")
-        pa.orc.write_table(each, str(tmp_path / "more" / f"{number}.orc"))
+    for number, version in enumerate((table, table.drop_columns("day"))):
+        pq.write_table(version, tmp_path / "more" / f"{number}.parquet")
+        pa.orc.write_table(version, str(tmp_path / "more" / f"{number}.orc"))
     for read, kind in ((read_parquet, "parquet"), (read_orc, "orc")):
         with pytest.raises(PlanError, match=rf"does not fit .*0.{kind}: .*timestamp.*; the columns are"):
             read(sc, tmp_path / "more" / f"0.{kind}", "x", filter=[("t", ">", datetime(2020, 1, 3))])
@@ -257,9 +257,9 @@ def test_a_null_is_named_behind_what_was_sent(sc: SparkContext, tmp_path: Path):
 @pytest.mark.parametrize("read", [read_parquet, read_orc])
 def test_lists_of_several_lengths(sc: SparkContext, tmp_path: Path, read):
     path, lists = tmp_path / "lists", [[float(k) for k in range(n % 5)] for n in range(40)]
-    given = pa.table({"y": np.arange(40.0), "w": lists})
-    pq.write_table(given, path, row_group_size=16) if read is read_parquet else \
-        pytest.importorskip("pyarrow.orc").write_table(given, str(path))
+    table = pa.table({"y": np.arange(40.0), "w": lists})
+    pq.write_table(table, path, row_group_size=16) if read is read_parquet else \
+        pytest.importorskip("pyarrow.orc").write_table(table, str(path))
     for rows in (read(sc, path, ragged=True), read(sc, path, ragged=True, minPartitions=5).cache("GPU")):
         assert [row["w"].tolist() for row in rows.collect()] == lists
     chosen = read(sc, path, "w", filter=[("y", ">", 30)], ragged=True).cache("GPU")
@@ -294,25 +294,25 @@ def test_orc_as_spark_reads_it(spark: SparkSession, sc: SparkContext, tmp_path: 
                                       "named_struct('i', int(id), 'd', id / 3) as s")
     df.repartition(2).write.orc(path)
     for parts in (None, 7):
-        found = read_orc(sc, path, ["id", "s.i", "a"], filter=[("f", ">", 100), ("b", "==", True)],
-                         minPartitions=parts)
+        rdd = read_orc(sc, path, ["id", "s.i", "a"], filter=[("f", ">", 100), ("b", "==", True)],
+                       minPartitions=parts)
         expected = {row.id: row for row in spark.read.orc(path).filter("f > 100 and b").collect()}
-        records = found.cache("GPU").collect()
+        records = rdd.cache("GPU").collect()
         assert len(records) == len(expected)
         for record in records:
             row = expected[int(record["id"])]
             assert exact(record) == exact({"id": np.int64(row.id), "s.i": np.int32(row.s.i), "a": np.int64(row.a)})
-    assert found.getNumPartitions() >= 7
+    assert rdd.getNumPartitions() >= 7
 
 
 def test_orc_that_is_cut(sc: SparkContext, tmp_path: Path):
     orc = pytest.importorskip("pyarrow.orc")
     path = tmp_path / "points.orc"
     orc.write_table(pa.table({"x": np.arange(1000.0)}), path)
-    found = read_orc(sc, path).cache("GPU")
+    rdd = read_orc(sc, path).cache("GPU")
     path.write_bytes(path.read_bytes()[:-300])
     with pytest.raises(PlanError, match=r"points.orc cannot be read as ORC"):
-        found.count()
+        rdd.count()
 
 
 @pytest.mark.parametrize("name", ["points.csv", "points.csv.gz"])
@@ -322,16 +322,16 @@ def test_csv_as_spark_reads_it(spark: SparkSession, sc: SparkContext, tmp_path: 
     (tmp_path / name).write_bytes(gzip.compress(text.encode()) if name.endswith("gz") else text.encode())
     read = spark.read.csv(str(tmp_path / name), header=True, inferSchema=True).filter("x > 50").drop("note")
     expected = [{"k": np.int64(row.k), "x": np.float64(row.x), "b": np.bool_(row.b)} for row in read.collect()]
-    found = read_csv(sc, tmp_path / name, ["k", "x", "b"], filter=pc.field("x") > 50, minPartitions=parts)
-    assert exact(found.cache("GPU").collect()) == exact(expected)
+    rdd = read_csv(sc, tmp_path / name, ["k", "x", "b"], filter=pc.field("x") > 50, minPartitions=parts)
+    assert exact(rdd.cache("GPU").collect()) == exact(expected)
 
 
 def test_csv_nulls_types_and_no_header(sc: SparkContext, tmp_path: Path):
     path = tmp_path / "points.csv"
     path.write_text("1;2.5\n;NaN\n3;inf\n")
-    found = read_csv(sc, path, header=False, delimiter=";", nulls=-1, minPartitions=1).cache("GPU").collect()
-    assert exact([row["c0"] for row in found]) == exact(list(np.int64([1, -1, 3])))
-    assert exact([row["c1"] for row in found]) == exact(list(np.float64([2.5, float("nan"), float("inf")])))
+    records = read_csv(sc, path, header=False, delimiter=";", nulls=-1, minPartitions=1).cache("GPU").collect()
+    assert exact([row["c0"] for row in records]) == exact(list(np.int64([1, -1, 3])))
+    assert exact([row["c1"] for row in records]) == exact(list(np.float64([2.5, float("nan"), float("inf")])))
     rows = read_csv(sc, path, header=False, delimiter=";", dtype="float32", nulls=0).collect()
     assert exact(rows[0]) == exact(np.float32([1, 2.5]))
     with pytest.raises(RecordError, match=r"column 'c0' is null in row 1 of the lines from byte 0 on of .*points.csv"):
@@ -378,11 +378,11 @@ def test_csv_of_a_compressed_file_is_sent_field_by_field(sc: SparkContext, tmp_p
     with gzip.open(path, "wt", compresslevel=1) as file:
         file.write("\n".join(["k,x,y", *lines, ""]))
     read = read_csv(sc, path, {"k": "k", "p": ["y", "x"]}, filter=[("y", "!=", 1)], dtype={"p": "float32"})
-    found = read.cache("GPU")
+    cached = read.cache("GPU")
     kept = np.flatnonzero(np.arange(200_000) % 3 != 1)
-    assert found.count() == len(kept) == read.count()
-    assert exact(found.vmap(lambda k: k).collect()[::1000]) == exact(list(kept[::1000]))
-    assert exact(found.take(3)[2]) == exact({"k": np.int64(3), "p": np.float32([0, 0.75])})
+    assert cached.count() == len(kept) == read.count()
+    assert exact(cached.vmap(lambda k: k).collect()[::1000]) == exact(list(kept[::1000]))
+    assert exact(cached.take(3)[2]) == exact({"k": np.int64(3), "p": np.float32([0, 0.75])})
     assert read_csv(sc, path, "x", filter=[("y", ">", 5)]).cache("GPU").collect() == []
     with gzip.open(path, "wt") as file:
         file.write("k,x\n" + "1,2\n" * 300_000 + "1,2,3\n")

@@ -73,7 +73,7 @@ def points(sc: SparkContext) -> DataFrame:
 @pytest.mark.parametrize("lose", LOSSES)
 def test_a_loss_before_the_action(sc: SparkContext, standalone: Topology, tmp_path: Path,
                                   lose: Callable[[Topology], None]):
-    made = from_dataframe(points(sc), ["id", "x"]).cache("GPU")
+    cached = from_dataframe(points(sc), ["id", "x"]).cache("GPU")
     loaded = from_dataframe(points(sc), ["id", "x"]).cache("GPU")
     assert total(loaded) == TOTAL
     out = loaded.vmap(lambda id, x: {"y": 2.0 * id}).toDF("y double")
@@ -81,15 +81,15 @@ def test_a_loss_before_the_action(sc: SparkContext, standalone: Topology, tmp_pa
     loaded.write_parquet(written)
     read = read_parquet(sc, written, ["id", "x"]).cache("GPU")
     lose(standalone)
-    assert total(made) == TOTAL
+    assert total(cached) == TOTAL
     assert out.selectExpr("sum(y)").collect() == [(2 * TOTAL,)]
     assert total(read) == TOTAL
     lose(standalone)
     loaded.write_parquet(written, overwrite=True)
     assert SparkSession(sc).read.parquet(written).selectExpr("sum(id)", "count(*)").collect() == [(TOTAL, ROWS)]
     assert os.listdir(tmp_path) == ["written"]
-    for each in (made, loaded, read):
-        each.unpersist()
+    for rdd in (cached, loaded, read):
+        rdd.unpersist()
 
 
 def total(rows: VRDD) -> float:

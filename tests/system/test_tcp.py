@@ -54,11 +54,11 @@ def knocking(reach: Reach, data: bytes) -> socket.socket:
 
 def rest(sock: socket.socket) -> bytes:
     """What is said until the connection is closed."""
-    found = bytearray()
+    received = bytearray()
     with sock, contextlib.suppress(ConnectionResetError):
         while data := sock.recv(4096):
-            found += data
-    return bytes(found)
+            received += data
+    return bytes(received)
 
 
 def knock(session: str = "app") -> bytes:
@@ -83,8 +83,8 @@ def test_a_driver_leases_asks_and_ends_its_session(executor: Client):
         driver = stack.enter_context(visiting(other.reach, session="other"))
         assert driver.pid == other.pid != executor.pid
         lease = stack.enter_context(open_lease(hello("other", role="lease", client_pid=0), reach=other.reach))
-        found = administer(Status(), runtime_dir=executor.runtime_dir).sessions
-        assert [session.lease for session in found if session.session == "other"] == ["driver"]
+        sessions = administer(Status(), runtime_dir=executor.runtime_dir).sessions
+        assert [session.lease for session in sessions if session.session == "other"] == ["driver"]
         os.kill(driver.pid, signal.SIGKILL)
         with pytest.raises(WorkerLost):
             ask(driver)

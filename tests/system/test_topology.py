@@ -58,10 +58,10 @@ def test_standalone_workers_are_nodes_of_their_own_and_leave_no_process(tmp_path
         assert sc.parallelize(range(6), 6).mapPartitionsWithIndex(twins.hold).collect() == list(range(6))
         twins.check()
         assert {attempt.host for attempt in twins.attempts()} == {node.host for node in running.nodes}
-        mine = leaks.processes(lambda process, environment: str(running.logs) in environment)
-        assert len(mine) >= 6  # Two workers, their executors and Python daemons at least.
+        started = leaks.processes(lambda process, environment: str(running.logs) in environment)
+        assert len(started) >= 6  # Two workers, their executors and Python daemons at least.
     assert not running.logs.exists()
-    assert not leaks.wait_until_gone(lambda: [process for process in mine if leaks.is_alive(process.pid)])
+    assert not leaks.wait_until_gone(lambda: [process for process in started if leaks.is_alive(process.pid)])
 
 
 def test_twins_that_were_not_are_missed(tmp_path):

@@ -40,23 +40,23 @@ def sc(local: Topology) -> Iterator[SparkContext]:
 
 @pytest.fixture(scope="module")
 def numbers(sc: SparkContext) -> VRDD:
-    found = sc.parallelize([1.0, 2.0, 3.0], 2).cache("GPU")
-    assert found.collect() == found.map(float).collect() == [1.0, 2.0, 3.0]
+    cached = sc.parallelize([1.0, 2.0, 3.0], 2).cache("GPU")
+    assert cached.collect() == cached.map(float).collect() == [1.0, 2.0, 3.0]
     worker, = Session.of(sc).workers.known()
     connect_threads(worker)
-    return found
+    return cached
 
 
 @pytest.fixture
 def worker(sc: SparkContext, numbers: VRDD) -> Worker:
-    found, = Session.of(sc).workers.known()
-    return found
+    running, = Session.of(sc).workers.known()
+    return running
 
 
 def test_a_session_that_spans_nodes_goes_over_tcp(sc: SparkContext, numbers: VRDD, worker: Worker):
-    found = []
-    spent = cost(sc, lambda: found.append(numbers.vmap(lambda x: x + 1).collect()))
-    assert found == [[2.0, 3.0, 4.0]] and spent.jobs == 0
+    answers = []
+    spent = cost(sc, lambda: answers.append(numbers.vmap(lambda x: x + 1).collect()))
+    assert answers == [[2.0, 3.0, 4.0]] and spent.jobs == 0
     assert worker.transport == "tcp" and "1 over TCP" in numbers.explanation()
 
 
@@ -104,8 +104,8 @@ def test_plans_go_through_spark_where_tcp_does_not_work(
     with way(reach) as wrong:
         worker.set_reach(wrong)
         worker.set_reach(wrong)       # which is not tried again
-    said = [record.getMessage() for record in caplog.records if record.name == "vispark.runtime.driver.worker"]
-    assert len(said) == 1 and "through Spark tasks" in said[0] and why in said[0]
+    messages = [record.getMessage() for record in caplog.records if record.name == "vispark.runtime.driver.worker"]
+    assert len(messages) == 1 and "through Spark tasks" in messages[0] and why in messages[0]
     assert worker.transport == "relay" and numbers.collect() == [1.0, 2.0, 3.0] and begun.collect() == [2.0, 4.0, 6.0]
     text = numbers.explanation()
     assert "1 through Spark" in text and f"not over TCP: {worker.refused}" in text and why in text

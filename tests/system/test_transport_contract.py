@@ -76,8 +76,8 @@ def test_large_data_comes_and_goes(way: Way):
             memory.put(0, wanted)
             client.request(request(client, PutStep(), ToDeviceStep(), KeepStep(0, "x", "device")), [memory.descriptor])
         reply, descriptors = client.request(request(client, LoadStep(0), FetchStep(-1, "")))
-        found = results(reply.data, descriptors).field(Field("", "<f8", wanted.shape), reply.outputs[0].offset)
-        assert np.array_equal(found, wanted)
+        values = results(reply.data, descriptors).field(Field("", "<f8", wanted.shape), reply.outputs[0].offset)
+        assert np.array_equal(values, wanted)
 
 
 def test_an_error_of_the_worker_has_its_type(way: Way):

@@ -42,11 +42,11 @@ def logistic(x, r):
 
 def test_select_with_column_and_names(spark: SparkSession):
     frame = spark.createDataFrame([(0.5, 3.0), (None, 1.0), (0.1, None), (0.1, 2.0)], "x double, r double")
-    found = vispark.udf("double")(logistic)
+    udf = vispark.udf("double")(logistic)
     expected = [logistic(0.5, 3.0), None, None, logistic(0.1, 2.0)]
-    assert [row[0] for row in frame.select(found("x", "r")).collect()] == expected
-    assert [row.y for row in frame.withColumn("y", found(r="r", x=frame.x)).collect()] == expected
-    assert frame.select(found("x", "r")).columns == ["logistic(x, r)"]
+    assert [row[0] for row in frame.select(udf("x", "r")).collect()] == expected
+    assert [row.y for row in frame.withColumn("y", udf(r="r", x=frame.x)).collect()] == expected
+    assert frame.select(udf("x", "r")).columns == ["logistic(x, r)"]
 
 
 def test_batches_joined_in_several_partitions_keep_their_rows(spark: SparkSession):
@@ -66,12 +66,13 @@ def test_wrong_return_types(spark: SparkSession):
 
 
 def test_columns_that_do_not_fit_the_parameters(spark: SparkSession):
-    found = vispark.udf("double")(logistic)
-    for columns, named, said in [((), {}, "no column for x, r"), (("x",), {}, "no column for r"),
-                                 (("x", "r", "z"), {}, "given 3 columns"), (("x",), {"x": "x"}, "given x twice"),
-                                 (("x",), {"z": "x"}, "no parameter z"), (("x", 2.0), {}, r"a number is lit\(2.0\)")]:
-        with pytest.raises(PlanError, match=said):
-            found(*columns, **named)
+    udf = vispark.udf("double")(logistic)
+    for columns, named, message in [((), {}, "no column for x, r"), (("x",), {}, "no column for r"),
+                                    (("x", "r", "z"), {}, "given 3 columns"), (("x",), {"x": "x"}, "given x twice"),
+                                    (("x",), {"z": "x"}, "no parameter z"),
+                                    (("x", 2.0), {}, r"a number is lit\(2.0\)")]:
+        with pytest.raises(PlanError, match=message):
+            udf(*columns, **named)
 
 
 def test_columns_of_text_are_named_in_the_error(spark: SparkSession):

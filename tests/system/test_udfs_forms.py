@@ -57,10 +57,10 @@ def test_structs_and_arrays(spark: SparkSession):
     def powers(x):
         return np.array([x, x * x, 1.0])
 
-    found = frame.select(both("x", "k").alias("s"), pair("x").alias("p"), powers("x").alias("a")).collect()
-    assert [row.s and row.s.asDict() for row in found] == [{"k": 3, "d": 3.0}, None]
-    assert [row.p and tuple(row.p) for row in found] == [(2.5, True), None]
-    assert [row.a for row in found] == [[1.5, 2.25, 1.0], None]
+    rows = frame.select(both("x", "k").alias("s"), pair("x").alias("p"), powers("x").alias("a")).collect()
+    assert [row.s and row.s.asDict() for row in rows] == [{"k": 3, "d": 3.0}, None]
+    assert [row.p and tuple(row.p) for row in rows] == [(2.5, True), None]
+    assert [row.a for row in rows] == [[1.5, 2.25, 1.0], None]
     with pytest.raises(PythonException, match=r"pair gives struct<_1:double,_2:boolean>, and is declared to return"):
         frame.select(vispark.udf("double")(pair.__wrapped__)("x")).collect()
 
@@ -135,10 +135,10 @@ def test_a_worker_killed_in_between(spark: SparkSession, one_core: Topology):
 def test_with_column_on_every_pyspark(spark: SparkSession):
     frame = spark.createDataFrame([(1.5, "a", 2), (None, "b", 3), (2.5, None, None)], "x double, name string, k int")
     scaled = vispark.udf("double")(lambda x, k: x * k)
-    found = vispark.with_column(frame, "y", scaled, "x", k=frame.k + 1)
-    assert found.columns == ["x", "name", "k", "y"]
-    assert [tuple(row) for row in found.collect()] == [(1.5, "a", 2, 4.5), (None, "b", 3, None),
-                                                       (2.5, None, None, None)]
+    extended = vispark.with_column(frame, "y", scaled, "x", k=frame.k + 1)
+    assert extended.columns == ["x", "name", "k", "y"]
+    assert [tuple(row) for row in extended.collect()] == [(1.5, "a", 2, 4.5), (None, "b", 3, None),
+                                                          (2.5, None, None, None)]
     assert [tuple(row) for row in vispark.with_column(frame, "x", scaled, "x", "k").collect()] \
         == [(3.0, "a", 2), (None, "b", 3), (None, None, None)]
     many = vispark.with_column(spark.range(0, 3000, 1, 2), "y", vispark.udf("double")(doubled), "id")
@@ -156,11 +156,11 @@ def test_pyspark_without_arrow_udfs_names_with_column(spark: SparkSession):
 
 
 def test_explanation(spark: SparkSession):
-    found = vispark.udf("double")(doubled)
-    text = found.explanation("x int")
+    udf = vispark.udf("double")(doubled)
+    text = udf.explanation("x int")
     assert text.startswith("vispark.udf doubled(x) of double\ntranslated: ")
     assert "== Kernel for x int ==\ngives double" in text and "__global__" in text
-    assert "__global__" not in found.explanation()
+    assert "__global__" not in udf.explanation()
     with pytest.warns(FallbackWarning):
         plain = vispark.udf("string", fallback=True)(lambda x: str(x))
     assert "not translated, runs in Python, row by row: " in plain.explanation()

@@ -265,12 +265,12 @@ def test_an_rdd_without_partitions_is_ordinary(sc: SparkContext):
     looped = numbers
     for _ in range(3):
         looped = looped.vmap(lambda x: 2 * x).cache()
-    for each in (numbers, numbers.vmap(lambda x: 2 * x), looped):
-        assert each.getNumPartitions() == 0
-        assert each.collect() == each.take(2) == each.recv().collect() == []
-        assert each.count() == each.sum() == plain.sum() == 0
+    for empty in (numbers, numbers.vmap(lambda x: 2 * x), looped):
+        assert empty.getNumPartitions() == 0
+        assert empty.collect() == empty.take(2) == empty.recv().collect() == []
+        assert empty.count() == empty.sum() == plain.sum() == 0
         with pytest.raises(ValueError, match="empty"):
-            each.reduce(operator.add)
+            empty.reduce(operator.add)
     assert numbers.vmap(lambda x: (0, x)).reduceByKey(operator.add, numKeys=2).collect() == []
 
 
@@ -469,9 +469,9 @@ def test_several_threads_at_once(sc: SparkContext):
         return [*results, own.count(), scaled(own, 2).map(float).sum(), own.unpersist().count()]
 
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(work, range(4)))
-    assert found == [[28.0 * (number + step) for step in range(5)]
-                     + [4 + number, 2.0 * sum(range(4 + number)), 4 + number] for number in range(4)]
+        answers = list(pool.map(work, range(4)))
+    assert answers == [[28.0 * (number + step) for step in range(5)]
+                       + [4 + number, 2.0 * sum(range(4 + number)), 4 + number] for number in range(4)]
 
 
 def test_threads_that_need_the_same_load_it_once(sc: SparkContext):

@@ -102,9 +102,9 @@ def test_fields(sc: SparkContext):
 def test_fields_of_blocks_in_pairs(sc: SparkContext):
     records = [("a", {"x": np.ones((2, 2), np.float32), "y": np.zeros((2, 2), np.float32)}),
                ("b", {"x": np.ones((3, 1), np.float32), "y": np.ones((3, 1), np.float32)})]
-    found = sc.parallelize(records, 2).cache("GPU").exec(
+    results = sc.parallelize(records, 2).cache("GPU").exec(
         K.axpy, IN["x"], IN["y"], OUT["y"], 2.0, IN["x"].size, grid=1, block=lambda b: b["x"].size).collect()
-    assert exact(found) == exact([(key, {"x": each["x"], "y": 2 * each["x"] + each["y"]}) for key, each in records])
+    assert exact(results) == exact([(key, {"x": each["x"], "y": 2 * each["x"] + each["y"]}) for key, each in records])
 
 
 def test_in_place_works_on_a_copy(sc: SparkContext):
@@ -149,8 +149,8 @@ def test_constants_and_options(sc: SparkContext):
 def test_templates(sc: SparkContext, kernel: str, kind: type):
     exponent = int(kernel[-2])
     numbers = sc.parallelize([kind(i) for i in range(5)], 2).cache("GPU")
-    found = numbers.exec(K[kernel], IN, OUT, IN.shape[0], grid=1, block=32)
-    assert exact(found.collect()) == exact([kind(i ** exponent) for i in range(5)])
+    results = numbers.exec(K[kernel], IN, OUT, IN.shape[0], grid=1, block=32)
+    assert exact(results.collect()) == exact([kind(i ** exponent) for i in range(5)])
 
 
 def test_atomics_and_another_shape(sc: SparkContext):
@@ -179,8 +179,8 @@ def test_structures_and_python_numbers_as_their_parameters_take_them(sc):
     numbers = sc.parallelize([1.0, 2.0, 3.0], 1).cache("GPU")
     for scale in (0.5, 2.0):        # the second is the first plan again, with another value
         par = np.array((3, scale), np.dtype([("n", "i4"), ("scale", "f8")], align=True))[()]
-        made = numbers.exec(NUMBERS.par, IN, OUT, par, 0, IN.size, 0.1, grid=1, block=32)
-        assert made.collect() == [scale * x + 0.1 for x in (1.0, 2.0, 3.0)]
+        scaled = numbers.exec(NUMBERS.par, IN, OUT, par, 0, IN.size, 0.1, grid=1, block=32)
+        assert scaled.collect() == [scale * x + 0.1 for x in (1.0, 2.0, 3.0)]
 
 
 def test_an_argument_that_a_templates_instance_does_not_take(sc):
@@ -210,7 +210,7 @@ def test_outputs_are_filled_before_the_launch(sc):
 
 def test_outputs_are_filled_by_field(sc):
     numbers = sc.parallelize([("a", np.float32([[1, 2]]))], 1).cache("GPU")
-    made = numbers.exec(COUNTS.part, OUT["x"], OUT["y"], 2, out={"x": (5, "f8"), "y": (3, "f4")},
-                        init={"x": 0.25, "y": -1}, grid=1, block=32)
-    block, = made.values().collect()
+    filled = numbers.exec(COUNTS.part, OUT["x"], OUT["y"], 2, out={"x": (5, "f8"), "y": (3, "f4")},
+                          init={"x": 0.25, "y": -1}, grid=1, block=32)
+    block, = filled.values().collect()
     assert block["x"].tolist() == [1.25, 1.25, 0.25, 0.25, 0.25] and block["y"].tolist() == [-1, -1, -1]

@@ -317,12 +317,12 @@ def kept(mark: Callable[[RDD], object]) -> Callable[[RDD, Path], object]:
     def case(rdd: RDD, directory: Path) -> object:
         rdd.ctx.setCheckpointDir(str(directory))
         mark(rdd)
-        said = []
+        states = []
         for _ in range(3):
-            said.append((rdd.isCheckpointed(), rdd.isLocallyCheckpointed(), str(rdd.getStorageLevel()), rdd.is_cached,
-                         rdd.id() in rdd.ctx._jsc.getPersistentRDDs(), rdd.getCheckpointFile() is None, rdd.name()))
-            said.append(exact((rdd.collect(), rdd.map(lambda x: x * 3).collect())))
-        return said
+            states.append((rdd.isCheckpointed(), rdd.isLocallyCheckpointed(), str(rdd.getStorageLevel()), rdd.is_cached,
+                           rdd.id() in rdd.ctx._jsc.getPersistentRDDs(), rdd.getCheckpointFile() is None, rdd.name()))
+            states.append(exact((rdd.collect(), rdd.map(lambda x: x * 3).collect())))
+        return states
     return case
 
 

@@ -38,12 +38,12 @@ def boxes_of(side: int) -> np.ndarray:
 def forces_of(boxes: np.ndarray, rv: np.ndarray, qv: np.ndarray) -> np.ndarray:
     expected = np.zeros_like(rv)
     for box in boxes:
-        mine = rv[box["offset"]:box["offset"] + PER_BOX]
+        home = rv[box["offset"]:box["offset"] + PER_BOX]
         for first in [box["offset"], *box["nei"]["offset"][:box["nn"]]]:
             others, charges = rv[first:first + PER_BOX], qv[first:first + PER_BOX]
-            dots = mine[:, 1:] @ others[:, 1:].T
-            w = charges * np.exp(-2 * ALPHA ** 2 * (mine[:, :1] + others[:, 0] - dots))
-            apart = mine[:, None, 1:] - others[None, :, 1:]
+            dots = home[:, 1:] @ others[:, 1:].T
+            w = charges * np.exp(-2 * ALPHA ** 2 * (home[:, :1] + others[:, 0] - dots))
+            apart = home[:, None, 1:] - others[None, :, 1:]
             expected[box["offset"]:box["offset"] + PER_BOX, 0] += w.sum(1)
             expected[box["offset"]:box["offset"] + PER_BOX, 1:] += (w[:, :, None] * apart).sum(1)
     return expected
@@ -63,8 +63,8 @@ def test_particles_in_boxes(sc: SparkContext):
     moved = sc.parallelize(clouds, 2).cache("GPU").exec(
         PARTICLES.forces, par, dim, boxes, IN["rv"], IN["qv"], OUT["fv"],
         out={"fv": ((count, 4), "f8")}, grid=len(boxes), block=PER_BOX)
-    for made, cloud in zip(moved.collect(), clouds, strict=True):
-        np.testing.assert_allclose(made["fv"], forces_of(boxes, cloud["rv"], cloud["qv"]), rtol=1e-12)
+    for record, cloud in zip(moved.collect(), clouds, strict=True):
+        np.testing.assert_allclose(record["fv"], forces_of(boxes, cloud["rv"], cloud["qv"]), rtol=1e-12)
 
 
 def test_a_structure_that_is_not_laid_out_as_the_kernels_is_refused(sc: SparkContext):
@@ -84,8 +84,8 @@ __global__ void each(const double* x, double* y, long a, size_t b, unsigned long
 
 def test_python_numbers_for_every_type_of_parameter(sc: SparkContext):
     numbers = sc.parallelize([np.arange(3.0)], 1).cache("GPU")
-    made = numbers.exec(NUMBERS.each, IN, OUT, -1, 2 ** 40, 2 ** 50, -(2 ** 41), 0.125, 0.5, 200, True, grid=1, block=3)
-    np.testing.assert_array_equal(made.collect()[0], np.arange(3.0) + (-1 + 2.0 ** 40 + 2.0 ** 50
+    sums = numbers.exec(NUMBERS.each, IN, OUT, -1, 2 ** 40, 2 ** 50, -(2 ** 41), 0.125, 0.5, 200, True, grid=1, block=3)
+    np.testing.assert_array_equal(sums.collect()[0], np.arange(3.0) + (-1 + 2.0 ** 40 + 2.0 ** 50
                                                                      - 2.0 ** 41 + 201.625))
 
 

@@ -71,11 +71,11 @@ def test_contexts_one_after_another(local: Topology):
 
 def test_a_profile_of_several_contexts_keeps_them_apart(local: Topology):
     """Their stages have the same numbers."""
-    with vispark.profile() as found:
+    with vispark.profile() as profile:
         for device in ("GPU", None):
             with local.context({"spark.vispark.device": "host"}) as sc:
                 assert sc.parallelize([1.0, 2.0], 2).cache(device).count() == 2
-    tasks = [[task.parts for stage in job.stages for task in stage.tasks] for job in found.jobs]
+    tasks = [[task.parts for stage in job.stages for task in stage.tasks] for job in profile.jobs]
     assert [len(parts) for parts in tasks] == [2, 2]
     assert [["parse" in each for each in parts] for parts in tasks] == [[True] * 2, [False] * 2]
 
@@ -234,8 +234,8 @@ def test_kernels_are_made_for_the_shared_memory_there_is(local: Topology):
         points = sc.parallelize(rows, 2).send().vmap(lambda p: 1 * p).cache("GPU")      # made in tasks
         assert np.array_equal(points.collect(), rows)
         assert Session.of(sc).workers.shared_limit == 48 * 1024
-        found = dict(points.vmap(labelled).reduceByKey(lambda a, b: (a[0] + b[0], a[1] + b[1]), numKeys=3).collect())
-        for key, (total, count) in found.items():
+        sums = dict(points.vmap(labelled).reduceByKey(lambda a, b: (a[0] + b[0], a[1] + b[1]), numKeys=3).collect())
+        for key, (total, count) in sums.items():
             np.testing.assert_allclose(total, rows[rows[:, 0] == key].sum(axis=0), rtol=1e-4, atol=1e-4)
             assert count == np.sum(rows[:, 0] == key)
         refused(points.exec(transposed.t, IN, OUT, grid=1, block=1, shared=64 * 1024).collect, LaunchError,

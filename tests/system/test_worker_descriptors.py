@@ -51,8 +51,8 @@ def request(client: Client, *steps: object, **changes: object) -> Run:
 def put(client: Client, **changes: object) -> None:
     with Payload.create(NBYTES + MARK_BYTES) as memory:
         memory.put(0, np.zeros(NBYTES // 8))
-        given = request(client, PutStep(), ToDeviceStep(), KeepStep(0, "x", "device"), **changes)
-        client.send(given, [memory.descriptor])
+        message = request(client, PutStep(), ToDeviceStep(), KeepStep(0, "x", "device"), **changes)
+        client.send(message, [memory.descriptor])
 
 
 def load(client: Client) -> None:

@@ -27,10 +27,10 @@ def test_top_looks_once(runtime: Runtime):
     with runtime.client("one") as client:
         client.request(Report(client.next_number()))
         shown = runtime.run("top", "--once").stdout
-        found = json.loads(runtime.run("top", "--json").stdout)
+        document = json.loads(runtime.run("top", "--json").stdout)
     assert "1 sessions" in shown and "an application" in shown and "null:0" in shown
     assert "busy" not in shown
-    assert [session["session"] for session in found["sessions"]] == ["one"]
+    assert [session["session"] for session in document["sessions"]] == ["one"]
 
 
 def test_top_and_metrics_of_a_daemon_that_is_down(runtime: Runtime):
@@ -64,8 +64,8 @@ def test_rates_are_of_one_process(runtime: Runtime):
         before = samples.latest()
         for _ in range(5):
             client.request(Report(client.next_number()))
-        found = top.rates(before, samples.latest())
-    assert found["one"].requests > 0 and found["one"].repeated == 0
+        rates = top.rates(before, samples.latest())
+    assert rates["one"].requests > 0 and rates["one"].repeated == 0
     assert top.rates(None, before) == {}
 
 

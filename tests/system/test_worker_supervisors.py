@@ -57,20 +57,20 @@ def running(path: Path) -> Iterator[Daemon]:
     directory = locate()
     directory.ensure()
     lock = service._acquire(directory, is_activated=False)
-    found = Daemon(directory)
-    found.open()
-    thread = threading.Thread(target=found.run)
+    daemon = Daemon(directory)
+    daemon.open()
+    thread = threading.Thread(target=daemon.run)
     thread.start()
     serves("bystander")
-    yield found
-    found.stop()
+    yield daemon
+    daemon.stop()
     thread.join(SECONDS)
     assert not thread.is_alive()
-    closing = threading.Thread(target=found.close)
+    closing = threading.Thread(target=daemon.close)
     closing.start()
     closing.join(SECONDS)
     assert not closing.is_alive(), "the daemon's end waits for ever"
-    found._watcher.close()
+    daemon._watcher.close()
     os.close(lock)
 
 
@@ -89,11 +89,11 @@ def serves(session: str) -> None:
 
 def tried(session: str) -> None:
     """Ask for everything once; whatever is refused is refused with a typed error."""
-    for asked in (lambda: administer(Status(), timeout=SECONDS),
-                  lambda: open_lease(hello(session, role="lease", client_pid=0), timeout=SECONDS).close(),
-                  lambda: serves(session)):
+    for attempt in (lambda: administer(Status(), timeout=SECONDS),
+                    lambda: open_lease(hello(session, role="lease", client_pid=0), timeout=SECONDS).close(),
+                    lambda: serves(session)):
         with contextlib.suppress(VisparkError):
-            asked()
+            attempt()
 
 
 @pytest.mark.parametrize("where", [

@@ -83,10 +83,10 @@ def test_blocks_of_several_lengths_lie_across_chunks(sc: SparkContext, directory
     assert Grid.open(f"{directory}/u.zarr") == grid
     assert not [name for name in located(directory).names() if name.endswith(".pieces")]
     before = len(s3.requests())
-    found = Grid.gather(grid.scatter(sc, f"{directory}/u.zarr", partitions=2))
+    fields = Grid.gather(grid.scatter(sc, f"{directory}/u.zarr", partitions=2))
     assert s3.read_since(before) <= 1.1 * 3 * ARRAY.nbytes
-    np.testing.assert_array_equal(found["u"], ARRAY)
-    np.testing.assert_array_equal(found["v"], np.arange(ARRAY.size).reshape(ARRAY.shape))
+    np.testing.assert_array_equal(fields["u"], ARRAY)
+    np.testing.assert_array_equal(fields["v"], np.arange(ARRAY.size).reshape(ARRAY.shape))
     if "://" in directory:
         return
     other = Grid(ARRAY.shape, (1, 7, 2), fields={"u": "f4"})
@@ -103,14 +103,14 @@ def test_fields_are_arrays_that_xarray_opens(sc: SparkContext, tmp_path: Path):
     blocks = grid.scatter(sc, values).cache("GPU")
     Grid.save(blocks, tmp_path / "fields.zarr", compress=True)
     assert Grid.open(tmp_path / "fields.zarr") == grid
-    found = Grid.gather(grid.scatter(sc, tmp_path / "fields.zarr"))
+    fields = Grid.gather(grid.scatter(sc, tmp_path / "fields.zarr"))
     with xarray.open_zarr(tmp_path / "fields.zarr", consolidated=False) as data:
         assert data["u"].dims == ("y", "x") and data.attrs["vispark"]["splits"] == [4, 2]
         for name in values:
-            np.testing.assert_array_equal(data[name].values, found[name])
-    np.testing.assert_array_equal(found["u"], np.subtract.outer(np.arange(8), np.arange(7)).astype("f4"))
+            np.testing.assert_array_equal(data[name].values, fields[name])
+    np.testing.assert_array_equal(fields["u"], np.subtract.outer(np.arange(8), np.arange(7)).astype("f4"))
     one = Grid.gather(Grid((8, 7), (4, 2)).scatter(sc, {"a": tmp_path / "fields.zarr" / "u", "b": 1}))
-    np.testing.assert_array_equal(one["a"], found["u"])
+    np.testing.assert_array_equal(one["a"], fields["u"])
 
 
 def test_a_group_is_replaced_as_a_whole(sc: SparkContext, directory: str):
@@ -177,12 +177,12 @@ def test_what_does_not_fit_is_said(sc: SparkContext, tmp_path: Path):
     group.create_array("u", shape=(40, 60), chunks=(10, 30), dtype="f4")
     packed = group.create_array("packed", shape=(40, 60), chunks=(40, 60), dtype="i2")
     packed.attrs["scale_factor"] = 0.1
-    for given, said in (((3, 2), r"chunks of \(10, 30\), which splits=\(3, 2\) cut through, so that 1\.\d times its "
-                                 r"bytes would be read. Splits that fit are, along axis 0: 1, 2, 4; axis 1: 1, 2;"),):
-        with pytest.raises(PlanError, match=said):
-            Grid((40, 60), given, fields={"u": "f4"}).scatter(sc, tmp_path / "u.zarr")
-    for fields, said in (({"v": "f4"}, "has no array 'v': it has "), ({"packed": "f4"}, "numbers that are packed")):
-        with pytest.raises(PlanError, match=said):
+    message = (r"chunks of \(10, 30\), which splits=\(3, 2\) cut through, so that 1\.\d times its bytes would be read. "
+               r"Splits that fit are, along axis 0: 1, 2, 4; axis 1: 1, 2;")
+    with pytest.raises(PlanError, match=message):
+        Grid((40, 60), (3, 2), fields={"u": "f4"}).scatter(sc, tmp_path / "u.zarr")
+    for fields, message in (({"v": "f4"}, "has no array 'v': it has "), ({"packed": "f4"}, "numbers that are packed")):
+        with pytest.raises(PlanError, match=message):
             Grid((40, 60), fields=fields).scatter(sc, tmp_path / "u.zarr")
     with pytest.raises(PlanError, match=r"has no array of the grid's shape \(60, 40\): it has .*'u' of \(40, 60\)"):
         Grid((60, 40)).scatter(sc, tmp_path / "u.zarr")

@@ -79,15 +79,15 @@ class TunnelTransport(TcpTransport):
     @property
     def reach(self) -> Reach:
         there = super().reach
-        found = tunnels.get((there.host, there.port)) or tunnels.setdefault((there.host, there.port), Tunnel(there))
-        return replace(there, host=HOST, port=found.port)
+        tunnel = tunnels.get((there.host, there.port)) or tunnels.setdefault((there.host, there.port), Tunnel(there))
+        return replace(there, host=HOST, port=tunnel.port)
 
 
 def close_tunnels() -> int:
     """Close all tunnels; give the bytes that they carried."""
-    found, carried = list(tunnels.values()), 0
+    opened, carried = list(tunnels.values()), 0
     tunnels.clear()
-    for tunnel in found:
+    for tunnel in opened:
         tunnel.close()
         carried += tunnel.carried
     return carried

@@ -110,17 +110,17 @@ class Cost:
 def counting(sc: SparkContext) -> Iterator[list[Cost]]:
     """The cost of what runs in the block, appended to the list."""
     assert eventually(lambda: Session.of(sc).loads.collector.idle)
-    before, found = _spent(sc), []
-    yield found
+    before, costs = _spent(sc), []
+    yield costs
     now = _spent(sc)
-    found.append(Cost(*[getattr(now, name) - getattr(before, name) for name in Cost.__dataclass_fields__]))
+    costs.append(Cost(*[getattr(now, name) - getattr(before, name) for name in Cost.__dataclass_fields__]))
 
 
 def cost(sc: SparkContext, action: Callable[[], object]) -> Cost:
     """What an action takes."""
-    with counting(sc) as found:
+    with counting(sc) as costs:
         action()
-    return found[0]
+    return costs[0]
 
 
 def _spent(sc: SparkContext) -> Cost:
@@ -134,8 +134,8 @@ def report(sc: SparkContext) -> Reported:
     """What the only worker of a session says that it holds; what was released has arrived there."""
     # On the relayed way it goes there by tasks of its own.
     eventually(lambda: Session.of(sc).loads.collector.idle)
-    found, = [each.report for each in status(sc).sessions if each.session == Session.of(sc).credentials.session]
-    return found
+    reported, = [each.report for each in status(sc).sessions if each.session == Session.of(sc).credentials.session]
+    return reported
 
 
 def status(sc: SparkContext) -> StatusReport:
@@ -146,8 +146,8 @@ def status(sc: SparkContext) -> StatusReport:
 
 def used(sc: SparkContext) -> int:
     """Bytes that a session has on all devices and in host memory of its only worker."""
-    found = report(sc)
-    return sum(device.used for device in found.memory) + found.host_bytes
+    reported = report(sc)
+    return sum(device.used for device in reported.memory) + reported.host_bytes
 
 
 # -- data -------------------------------------------------------------------------------------------------------------

@@ -64,9 +64,9 @@ def end_workers(directory: Path) -> list[leaks.Process]:
             stop_worker(directory)
         return leaks.processes_of(directory)
 
-    found = leaks.wait_until_gone(left)
-    leaks.kill(found)
-    return found
+    survivors = leaks.wait_until_gone(left)
+    leaks.kill(survivors)
+    return survivors
 
 
 class Runtime:
@@ -110,14 +110,14 @@ class Runtime:
 
     def daemon(self) -> int:
         """The daemon's process, where there is one; what that forks has its name for a moment."""
-        found: list[int] = []
+        pids: list[int] = []
 
         def is_alone() -> bool:
-            found[:] = self.daemons()
-            return len(found) == 1
+            pids[:] = self.daemons()
+            return len(pids) == 1
 
-        assert eventually(is_alone), found
-        return found[0]
+        assert eventually(is_alone), pids
+        return pids[0]
 
     def socket(self) -> socket.socket:
         """A connection to the daemon that has not greeted."""

@@ -26,13 +26,13 @@ def dying(marks: str, times: int, function: Any, *arguments: Any, **named: Any) 
 
     ``marks`` is a folder that has a file for each death.
     """
-    *given, records = arguments
-    return function(*given, _until_death(Path(marks), times, records), **named)
+    *leading, records = arguments
+    return function(*leading, _until_death(Path(marks), times, records), **named)
 
 
 def _until_death(marks: Path, times: int, records: Iterable[Any]) -> Iterator[Any]:
-    for number, each in enumerate(records):
+    for number, record in enumerate(records):
         if number == 1 and len(deaths := list(marks.iterdir())) < times:
             (marks / f"{len(deaths)}-{os.getpid()}").touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        yield each
+        yield record
