@@ -42,7 +42,7 @@ class Measured:
 
 
 def classes(sources: Mapping[str, str]) -> dict[str, Measured]:
-    """All classes of files; no two have one name, as another test says."""
+    """Return all classes of files; no two have one name, as another test says."""
     return {node.name: Measured(path, node.lineno, tuple(map(_last_name, node.bases)), frozenset(_methods(node)),
                                 frozenset(_attributes(node)))
             for path, source in sources.items() for node in rules.nodes(source) if isinstance(node, ast.ClassDef)}
@@ -63,7 +63,7 @@ def _methods(node: ast.ClassDef) -> Iterator[str]:
 
 
 def _attributes(node: ast.ClassDef) -> Iterator[str]:
-    """Attributes of self that its methods assign."""
+    """Yield attributes of self that its methods assign."""
     for one in ast.walk(node):
         if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Store) and isinstance(one.value, ast.Name) \
                 and one.value.id == "self" and one.attr not in OF_AN_RDD:
@@ -84,7 +84,7 @@ def whole(name: str, known: Mapping[str, Measured]) -> tuple[set[str], set[str],
 
 
 def too_large(sources: Mapping[str, str], above: Mapping[str, tuple[int, int]]) -> Iterator[str]:
-    """Classes above the limits, and those that no longer need to be in the list of them."""
+    """Yield classes above the limits, and those that no longer need to be in the list of them."""
     known = classes(sources)
     for name, one in known.items():
         methods, attributes, depth = whole(name, known)

@@ -1,4 +1,4 @@
-"""What the tests of rules share."""
+"""Fixtures that the tests of rules share."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ _ROOTS = ("vispark", "gpu_worker", "gpu_worker.__main__")
 
 
 def module_of(path: str) -> str:
-    """The module that a file of the repository is."""
+    """Return the module that a file of the repository is."""
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
@@ -119,17 +119,17 @@ def _is_of(module: str, package: str) -> bool:
 
 
 def _package_of(name: str, packages: Iterable[str]) -> str | None:
-    """The innermost of some packages that a module, or a name in one, is of."""
+    """Return the innermost of some packages that a module, or a name in one, is of."""
     return max((each for each in packages if _is_of(name, each)), key=len, default=None)
 
 
 def on_top(directory: str, paths: Iterable[str]) -> set[str]:
-    """The packages, by their files' paths, that lie directly below ``vispark`` or ``gpu_worker``."""
+    """Return the packages, by their files' paths, that lie directly below ``vispark`` or ``gpu_worker``."""
     return {parts[1] for path in paths if (parts := path.split("/"))[0] == directory and len(parts) > 2}
 
 
 def against_order(contracts: Mapping[str, Iterable[str]]) -> Iterator[str]:
-    """Contracts that name a package whose place in the order of the data is behind the own one."""
+    """Yield contracts that name a package whose place in the order of the data is behind the own one."""
     places = {f"{project}.{package}": place for project, packages in ORDER.items()
               for place, package in enumerate(packages)}
     for package, allowed in contracts.items():
@@ -141,7 +141,7 @@ def against_order(contracts: Mapping[str, Iterable[str]]) -> Iterator[str]:
 
 
 def against_docstrings(docstring: str, directory: str, package: str) -> Iterator[str]:
-    """The place in the order of the data, and who runs it, where a package's docstring does not say them."""
+    """Yield the place in the order of the data, and who runs it, where a package's docstring does not say them."""
     names = list(ORDER[directory])
     place = names.index(package)
     wanted = f"Place {place + 1} of {len(names)} in the order of the data; run by: " \
@@ -151,7 +151,7 @@ def against_docstrings(docstring: str, directory: str, package: str) -> Iterator
 
 
 def against_contracts(source: str, path: str) -> Iterator[str]:
-    """Imports of packages that a file's package may not import, under ``TYPE_CHECKING`` too."""
+    """Yield imports of packages that a file's package may not import, under ``TYPE_CHECKING`` too."""
     module = module_of(path)
     if module in _ROOTS or not module.startswith(("vispark.", "gpu_worker.")):
         return
@@ -170,7 +170,7 @@ def against_contracts(source: str, path: str) -> Iterator[str]:
 
 
 def edges(sources: Mapping[str, str]) -> dict[str, set[str]]:
-    """Of each module, by the sources of files, the modules that it imports anywhere."""
+    """Return the modules that each module imports anywhere, by the sources of files."""
     modules = {module_of(path): path for path in sources}
     return {module: {target for _, name in rules.imports(sources[path], path)
                      for target in (name, name.rpartition(".")[0]) if target in modules and target != module
@@ -179,7 +179,7 @@ def edges(sources: Mapping[str, str]) -> dict[str, set[str]]:
 
 
 def cycle(graph: Mapping[str, Iterable[str]]) -> list[str]:
-    """A cycle of a graph of imports, its first module again at the end; empty where there is none."""
+    """Return a cycle of a graph of imports, its first module again at the end; empty where there is none."""
     done: set[str] = set()
 
     def search(module: str, way: list[str]) -> list[str]:
@@ -188,8 +188,8 @@ def cycle(graph: Mapping[str, Iterable[str]]) -> list[str]:
         if module in done:
             return []
         for target in sorted(graph.get(module, ())):
-            if found := search(target, [*way, module]):
-                return found
+            if loop := search(target, [*way, module]):
+                return loop
         done.add(module)
         return []
 

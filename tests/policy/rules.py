@@ -58,7 +58,7 @@ def nodes(source: str) -> tuple[ast.AST, ...]:
 
 
 def imports(source: str, path: str) -> Iterator[tuple[int, str]]:
-    """Every imported name in full, with its line; ``from a import b`` gives ``a.b``."""
+    """Yield every imported name in full, with its line; ``from a import b`` gives ``a.b``."""
     package = path.removesuffix("/__init__.py").removesuffix(".py").split("/")
     if not path.endswith("/__init__.py"):
         package = package[:-1]
@@ -72,7 +72,7 @@ def imports(source: str, path: str) -> Iterator[tuple[int, str]]:
 
 
 def forbidden_imports(source: str, path: str) -> Iterator[str]:
-    """Imports against the one way that DESIGN gives them."""
+    """Yield imports against the one way that DESIGN gives them."""
     for line, name in imports(source, path):
         top = name.partition(".")[0]
         for below, (forbidden, but) in _FORBIDDEN.items():
@@ -82,7 +82,7 @@ def forbidden_imports(source: str, path: str) -> Iterator[str]:
 
 
 def inner_imports(source: str, path: str) -> Iterator[str]:
-    """Imports inside functions."""
+    """Yield imports inside functions."""
     for function in nodes(source):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             for node in ast.walk(function):
@@ -91,7 +91,7 @@ def inner_imports(source: str, path: str) -> Iterator[str]:
 
 
 def broad_excepts(source: str, path: str) -> Iterator[str]:
-    """Handlers of everything: bare, ``Exception``, ``BaseException``, and ``suppress`` of these.
+    """Yield handlers of everything: bare, ``Exception``, ``BaseException``, and ``suppress`` of these.
 
     ``except Exception`` is for supervisors (:data:`_SUPERVISORS`), once in each.
     """
@@ -129,41 +129,41 @@ def unpickling(source: str, path: str) -> Iterator[str]:
 
 
 def markers(text: str, path: str) -> Iterator[str]:
-    """Notes of unfinished work."""
+    """Yield notes of unfinished work."""
     for number, line in enumerate(text.splitlines(), 1):
         if _MARKERS.search(line):
             yield f"{path}:{number} marks unfinished work"
 
 
 def machine_names(text: str, path: str, hostname: str) -> Iterator[str]:
-    """Names of this machine, of package registries, and paths that only one machine has."""
+    """Yield names of this machine, of package registries, and paths that only one machine has."""
     own = re.compile(rf"\b{re.escape(hostname)}\b") if len(hostname) > 5 and hostname != "localhost" else None
     for number, line in enumerate(text.splitlines(), 1):
         for pattern in (_HOMES, _REGISTRIES, own):
-            if pattern and (found := pattern.search(line)):
-                yield f"{path}:{number} names {found.group()}"
+            if pattern and (match := pattern.search(line)):
+                yield f"{path}:{number} names {match.group()}"
 
 
 def _name(node: ast.expr | None) -> str:
-    """The last part of a dotted name."""
+    """Return the last part of a dotted name."""
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def target_names(source: str, path: str) -> Iterator[str]:
-    """Questions for which device a kernel is compiled, beyond the devices' own headers (``vispark/target.h``)."""
+    """Yield questions for which device a kernel is compiled, beyond the devices' own headers (``vispark/target.h``)."""
     if not path.startswith(("vispark/", "gpu_worker/")) or path.startswith(_OF_TARGETS):
         return
     for number, line in enumerate(source.splitlines(), 1):
-        for found in _TARGETS.finditer(line):
-            yield f"{path}:{number} asks {found[0]}; vispark/target.h is to say what differs"
+        for match in _TARGETS.finditer(line):
+            yield f"{path}:{number} asks {match[0]}; vispark/target.h is to say what differs"
 
 
 def kind_names(source: str, path: str) -> Iterator[str]:
-    """Comparisons with the name of a kind of devices or transports; their tables have capabilities to ask."""
+    """Yield comparisons with the name of a kind of devices or transports; their tables have capabilities to ask."""
     if not path.startswith(("vispark/", "gpu_worker/")):
         return
     for node in nodes(source):
         if isinstance(node, ast.Compare):
-            asked = {part.value for part in ast.walk(node) if isinstance(part, ast.Constant)} & _KINDS
+            compared = {part.value for part in ast.walk(node) if isinstance(part, ast.Constant)} & _KINDS
             yield from (f"{path}:{node.lineno} compares with {name!r}; ask the kind for a capability"
-                        for name in sorted(asked))
+                        for name in sorted(compared))

@@ -78,17 +78,17 @@ def _what_is_missing(group: str, words: list[str]) -> str:
             return name
         command = inner
     known = {"--help"}.union(*([*each.opts, *each.secondary_opts] for each in command.params))
-    given = [word.partition("=")[0] for word in words if re.match("--?[a-z]", word)]
+    options = [word.partition("=")[0] for word in words if re.match("--?[a-z]", word)]
     # What follows the script of a program is the program's own or Spark's.
-    return "" if command.ignore_unknown_options else next((each for each in given if each not in known), "")
+    return "" if command.ignore_unknown_options else next((each for each in options if each not in known), "")
 
 
 @pages
 def test_commands_and_their_options_are_there(page: Path):
     if page.parent.name == "decisions":
         return
-    found = _CALL.findall(page.read_text(encoding="utf-8"))
-    calls = [(group, rest.replace("\\\n", " ").split()) for group, rest in found]
+    written = _CALL.findall(page.read_text(encoding="utf-8"))
+    calls = [(group, rest.replace("\\\n", " ").split()) for group, rest in written]
     missing = [f"{group} {' '.join(words)}: {lack}" for group, words in calls
                if (lack := _what_is_missing(group, words))]
     assert not missing, missing
@@ -96,7 +96,7 @@ def test_commands_and_their_options_are_there(page: Path):
 
 @pages
 def test_lines_are_not_too_long(page: Path):
-    """Tables and pasted output aside."""
+    """Look at prose alone, as tables and pasted output may be wider."""
     prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     long = [line for line in prose.splitlines() if len(line) > 120 and not line.startswith("|")
             and not line.lstrip().startswith("- `")]
@@ -143,7 +143,7 @@ def _without_a_line(function: Callable[..., Any]) -> list[str]:
 
 
 def test_every_public_name_has_an_example():
-    """Errors and warnings are in the tree of docs/reference/errors.md, with what each says."""
+    """Look past errors and warnings: they are in the tree of docs/reference/errors.md, with what each says."""
     named = _listed()
     assert len(named) > 100
     assert not [name for name, what in named.items() if "\nExamples\n" not in (inspect.getdoc(what) or "")
@@ -157,6 +157,6 @@ def test_a_stale_part_is_found():
 
 
 def _defined(path: Path) -> set[str]:
-    """The functions and classes of a file, methods included."""
+    """Return the names of the functions and classes of a file, methods included."""
     return {node.name for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
             if isinstance(node, ast.FunctionDef | ast.ClassDef)}

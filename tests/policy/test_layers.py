@@ -49,9 +49,9 @@ def test_contracts_keep_the_order_of_the_data():
 
 
 def test_packages_say_their_place_and_who_runs_them(sources: dict[str, str]):
-    said = {(directory, package): ast.get_docstring(ast.parse(sources[f"{directory}/{package}/__init__.py"])) or ""
-            for directory, packages in layers.ORDER.items() for package in packages}
-    assert [found for (directory, package), text in said.items()
+    texts = {(directory, package): ast.get_docstring(ast.parse(sources[f"{directory}/{package}/__init__.py"])) or ""
+             for directory, packages in layers.ORDER.items() for package in packages}
+    assert [found for (directory, package), text in texts.items()
             for found in layers.against_docstrings(text, directory, package)] == []
 
 

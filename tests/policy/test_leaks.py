@@ -1,4 +1,4 @@
-"""What a test leaves behind is seen."""
+"""Finding of what a test leaves behind."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ def test_processes_of_a_runtime_directory(tmp_path):
     by_argument = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)])
     by_name = subprocess.Popen([sys.executable, "-c", code + "  # " + str(tmp_path) + "/below"])
     try:
-        found = {process.pid for process in leaks.processes_of(tmp_path)}
-        assert found == {by_variable.pid, by_argument.pid}
+        numbers = {process.pid for process in leaks.processes_of(tmp_path)}
+        assert numbers == {by_variable.pid, by_argument.pid}
     finally:
         for process in (by_variable, by_argument, by_name):
             process.kill()

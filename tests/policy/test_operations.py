@@ -12,25 +12,27 @@ from vispark.plan.operation import RecordedOperation
 
 
 def _kinds(of: type) -> Iterator[str]:
-    for each in of.__subclasses__():
-        yield each.__name__
-        yield from _kinds(each)
+    for kind in of.__subclasses__():
+        yield kind.__name__
+        yield from _kinds(kind)
 
 
 def _asked(source: str, kinds: frozenset[str]) -> Iterator[tuple[int, str]]:
-    """Classes of some names that ``isinstance``, a comparison of types, or a pattern asks about, with their lines."""
+    """Yield classes of some names that ``isinstance``, a comparison of types, or a pattern asks about, with their
+    lines.
+    """
     for node in rules.nodes(source):
-        asked: list[ast.AST] = []
+        places: list[ast.AST] = []
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
-            asked = node.args[1:]
+            places = node.args[1:]
         elif isinstance(node, ast.MatchClass):
-            asked = [node.cls]
+            places = [node.cls]
         elif isinstance(node, ast.Compare) and "type(" in ast.unparse(node):
-            asked = [node]
-        for each in (name for place in asked for name in ast.walk(place)):
-            name = each.attr if isinstance(each, ast.Attribute) else getattr(each, "id", "")
+            places = [node]
+        for part in (name for place in places for name in ast.walk(place)):
+            name = part.attr if isinstance(part, ast.Attribute) else getattr(part, "id", "")
             if name in kinds:
-                yield each.lineno, name
+                yield part.lineno, name
 
 
 def _problems(package: str, but: str, kinds: frozenset[str]) -> list[str]:

@@ -28,15 +28,15 @@ _NOT_OURS = ("gpu_worker/device/cuda/nvrtc_headers/", "tests/golden/")
 
 
 def _files() -> dict[str, str]:
-    """The text files of the repository: tracked, or not ignored."""
+    """Return the text files of the repository: tracked, or not ignored."""
     listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
                             capture_output=True, check=True).stdout.decode().split("\0")
-    found = {}
+    texts = {}
     for name in filter(None, listed):
         path = ROOT / name
         if path.is_file() and b"\0" not in (data := path.read_bytes()):
-            found[name] = data.decode()
-    return found
+            texts[name] = data.decode()
+    return texts
 
 
 FILES = _files()
@@ -89,7 +89,8 @@ def test_public_names_are_exported():
 
 
 def test_modules_of_public_names_are_strictly_typed():
-    """Those of estimators too; what mypy's --strict has beyond the settings for all is set for them by name."""
+    """Hold estimators' modules to it too; what mypy's --strict has beyond the settings for all is set for them by name.
+    """
     strict = next(each["module"] for each in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]
                   ["overrides"] if each.get("warn_return_any"))
     modules = {getattr(getattr(package, name), "__module__", package.__name__)
@@ -118,7 +119,7 @@ def test_benchmark_results_parse(path):
 
 
 def test_the_worker_starts_from_a_checkout(tmp_path: Path):
-    """From any folder, by a link, with nothing of the environment but its interpreter's place."""
+    """Start it from any folder, by a link, with nothing of the environment but its interpreter's place."""
     (tmp_path / "gpu-worker").symlink_to(ROOT / "bin" / "gpu-worker")
     variables = {"PATH": "/usr/bin:/bin", "VISPARK_VENV": sys.prefix, "VISPARK_RUNTIME_DIR": str(tmp_path / "run")}
     ended = subprocess.run([tmp_path / "gpu-worker", "status"], cwd=tmp_path, env=variables, capture_output=True,

@@ -27,9 +27,9 @@ def test_a_run_whose_processes_die_ends_and_runs_all_other_tests(tmp_path: Path,
     for file, tests in enumerate(sizes):
         (tmp_path / f"test_{file:02}.py").write_text(_FILE.format(tests=tests, deadly=deadly.get(file)))
     (tmp_path / "conftest.py").write_text("from tests.conftest import pytest_xdist_make_scheduler")
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--numprocesses", "4", "--dist", "loadfile",
          "--no-loadscope-reorder", "-q", str(tmp_path), "--rootdir", str(tmp_path)],
         cwd=tmp_path, env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
         timeout=60, check=False).stdout
-    assert f"{len(deadly)} failed, {sum(sizes) - len(deadly)} passed" in said, said
+    assert f"{len(deadly)} failed, {sum(sizes) - len(deadly)} passed" in output, output

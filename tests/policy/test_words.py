@@ -86,8 +86,8 @@ def test_a_reference_to_nothing_is_found():
 
 
 def test_two_classes_of_one_name_are_found():
-    found = words.classes({"a.py": "class A: ...\nclass B: ...\n", "b.py": "def f():\n    class A: ...\n"})
-    assert found == {"A": ["a.py:1", "b.py:2"], "B": ["a.py:2"]}
+    places = words.classes({"a.py": "class A: ...\nclass B: ...\n", "b.py": "def f():\n    class A: ...\n"})
+    assert places == {"A": ["a.py:1", "b.py:2"], "B": ["a.py:2"]}
 
 
 @pytest.mark.parametrize("source", [

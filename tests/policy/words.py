@@ -59,12 +59,12 @@ _PROPERTIES = frozenset({"property", "cached_property", "setter"})
 
 def classes(sources: Mapping[str, str]) -> dict[str, list[str]]:
     """Return the places of each class of some files, by its name."""
-    found = defaultdict(list)
+    places = defaultdict(list)
     for path, source in sources.items():
         for node in rules.nodes(source):
             if isinstance(node, ast.ClassDef):
-                found[node.name].append(f"{path}:{node.lineno}")
-    return found
+                places[node.name].append(f"{path}:{node.lineno}")
+    return places
 
 
 def strange(text: str, path: str) -> Iterator[str]:
@@ -94,7 +94,7 @@ def nameless(source: str, path: str) -> Iterator[str]:
 
 
 def _bound(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[str, int]]:
-    """Yield what a function's parameters and statements bind, with the lines; functions within it have their own."""
+    """Yield the names that parameters and statements of a function bind, with lines; inner functions have their own."""
     todo: list[ast.AST] = [function.args, *function.body]
     while todo:
         node = todo.pop()

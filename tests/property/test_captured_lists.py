@@ -23,15 +23,15 @@ NUMBERS = {int: st.integers(-3, 3), float: st.floats(-4, 4, width=32).map(lambda
 
 @st.composite
 def lists(draw: st.DrawFn) -> list:
-    """Lists of tuples, of named tuples or of lists, whose positions have types of their own."""
+    """Return lists of tuples, of named tuples or of lists, whose positions have types of their own."""
     kinds = draw(st.lists(st.sampled_from([int, float, bool]), min_size=2, max_size=2))
     items = draw(st.lists(st.tuples(*(NUMBERS[kind] for kind in kinds)), max_size=4))
-    made = draw(st.sampled_from([tuple, list, lambda item: Item(*item)]))
-    return [made(item) for item in items]
+    build = draw(st.sampled_from([tuple, list, lambda item: Item(*item)]))
+    return [build(item) for item in items]
 
 
 def _functions(items: list) -> dict[str, Callable]:
-    """Functions of a row that read a list, by what they do with it."""
+    """Return functions of a row that read a list, by what they do with it."""
     def parts(p):
         first = [each[0] * p[0] for each in items]
         return len(first), first
@@ -60,8 +60,8 @@ def _functions(items: list) -> dict[str, Callable]:
 
     def shifted(p):
         a, b = p[0], p[1]
-        for each in items:
-            a, b = [b, a + each[1]]
+        for item in items:
+            a, b = [b, a + item[1]]
         return a, b
 
     def either(p):
@@ -77,8 +77,8 @@ def _functions(items: list) -> dict[str, Callable]:
 def test_a_captured_list_is_pythons_or_an_error(name: str, items: list):
     function = _functions(items)[name]
     try:
-        found = translated(function, ROWS)
+        results = translated(function, ROWS)
     except TranslationError:
         return
-    for got, row in zip(found, ROWS, strict=True):
-        assert np.allclose(np.asarray(got, float), np.asarray(function(row), float), rtol=1e-12, atol=1e-12)
+    for result, row in zip(results, ROWS, strict=True):
+        assert np.allclose(np.asarray(result, float), np.asarray(function(row), float), rtol=1e-12, atol=1e-12)

@@ -21,7 +21,7 @@ SAMPLE, UNITS = 100, 4
 
 @functools.cache
 def _tally(number: int) -> campaign.Tally:
-    """A unit's; one of them is compiled as carefully as the other tests' kernels are."""
+    """Return a unit's tally; one of them is compiled as carefully as the other tests' kernels are."""
     return campaign.check(list(Unit("samples", number).functions(SAMPLE)), "host", careful=number == 0)
 
 
@@ -53,8 +53,8 @@ def test_what_python_refuses_is_refused():
     wrong = []
     for number, probe in enumerate(PROBES):
         dtype = data.DTYPES[number % len(data.DTYPES)]
-        found = verdicts.verdict(verdicts.key_of(probe, dtype, dtype, 3))
-        wrong += [f"{probe.text} of {dtype}: {found.words}"] if found.kind == verdicts.WRONG else []
+        verdict = verdicts.verdict(verdicts.key_of(probe, dtype, dtype, 3))
+        wrong += [f"{probe.text} of {dtype}: {verdict.words}"] if verdict.kind == verdicts.WRONG else []
     assert not wrong
 
 
@@ -74,14 +74,16 @@ def test_a_unit_that_ends_its_process_is_halved_down_to_the_function():
             os._exit(3)
         return task.high - task.low
 
-    found = list(by_hands(work, iter([Task(Unit("lost", 0), "host", 0, 9)]), 1))
-    lost = [one for one in found if isinstance(one, Lost)]
+    outcomes = list(by_hands(work, iter([Task(Unit("lost", 0), "host", 0, 9)]), 1))
+    lost = [one for one in outcomes if isinstance(one, Lost)]
     assert [(one.task.low, one.task.high, one.words) for one in lost] == [(5, 6, "ended with 3")]
-    assert sum(one.result for one in found if isinstance(one, Done)) == 8
+    assert sum(one.result for one in outcomes if isinstance(one, Done)) == 8
 
 
 def test_a_report_has_what_the_shortest_template_says_and_reads_each_verdict_a_few_times():
-    """Where each pair read all verdicts, the report of a long campaign took as long as some of its units."""
+    """Count the readings: where each pair read all verdicts, the report of a long campaign took as long as some of its
+    units.
+    """
     reads = []
 
     class Counted(dict):
@@ -93,12 +95,12 @@ def test_a_report_has_what_the_shortest_template_says_and_reads_each_verdict_a_f
         return verdicts.Key(text, dtype, dtype, 3)
 
     named = frozenset({"numpy.sin"})
-    found = report.impossible(campaign.Tally(), Counted({
+    markdown = report.impossible(campaign.Tally(), Counted({
         key("np.sin({a})", "float32"): verdicts.Verdict(verdicts.RUNS, names=named),
         key("np.sin({a})", "int8"): verdicts.Verdict(verdicts.RAISES, "short"),
         key("np.sin({a} + 1)", "float32"): verdicts.Verdict(verdicts.RUNS, names=named),
         key("np.sin({a} + 1)", "int8"): verdicts.Verdict(verdicts.LACKS, "long"),
         key("np.sin({a} + 1)", "int16"): verdicts.Verdict(verdicts.LACKS, "long")}))
-    assert f"| `numpy.sin` | int8 | `{verdicts.RAISES}: short` |" in found.splitlines()
-    assert f"| `numpy.sin` | int16 | `{verdicts.LACKS}: long` |" in found.splitlines()
+    assert f"| `numpy.sin` | int8 | `{verdicts.RAISES}: short` |" in markdown.splitlines()
+    assert f"| `numpy.sin` | int16 | `{verdicts.LACKS}: long` |" in markdown.splitlines()
     assert len(reads) <= 4

@@ -86,7 +86,7 @@ def cases(draw) -> Case:
 
 
 def mapped(rdd: RDD, case: Case, function: Callable, *arguments: Any) -> RDD:
-    """What ``vmap`` is on an RDD of plain records."""
+    """Apply ``vmap`` as it is on an RDD of plain records."""
     def one(value):
         if case.kind != "blocks":
             return function(value, *arguments)
@@ -140,12 +140,12 @@ def asked(rdd: RDD, case: Case) -> object:
 
 
 def number_of(value: object) -> object:
-    """A sum, whose zeros may have either sign."""
+    """Return a sum, whose zeros may have either sign."""
     return type(value).__name__, np.asarray(value).shape, (np.asarray(value) + 0.0).tolist()
 
 
 def outcome(action: Callable[[], object]) -> object:
-    """What a program gives, or that there was nothing to reduce."""
+    """Return the result of a program, or that there was nothing to reduce."""
     try:
         return action()
     except ValueError as error:

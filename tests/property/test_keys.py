@@ -27,13 +27,13 @@ EXAMPLES = int(os.environ.get("VISPARK_EXAMPLES", "3"))
 
 
 def integers(bits: int) -> st.SearchStrategy[int]:
-    """Integers of some bits: few, so that keys repeat, and the extremes."""
+    """Return integers of some bits: few, so that keys repeat, and the extremes."""
     extremes = [-2**(bits - 1), 2**(bits - 1) - 1, -1, 0, 2**(bits - 2)]
     return st.integers(-3, 3) | st.sampled_from(extremes) | st.integers(extremes[0], extremes[1])
 
 
 def floats(width: int) -> st.SearchStrategy[float]:
-    """Floats of some bits: few, zeros of both signs, the extremes, subnormals and infinities; NaN at times."""
+    """Return floats of some bits: few, zeros of both signs, the extremes, subnormals and infinities; NaN at times."""
     limits = np.finfo(f"float{width}")
     extremes = [0.0, -0.0, math.inf, -math.inf, *map(float, [limits.max, limits.min, limits.smallest_subnormal])]
     return st.sampled_from([-1.5, 0.5, 2.0]) | st.sampled_from(extremes) | st.floats(width=width, allow_nan=False)
@@ -48,7 +48,7 @@ kinds = st.sampled_from(list(KINDS))
 
 
 def pairs_of(kind: str) -> st.SearchStrategy[list[Any]]:
-    """Pairs of keys of a kind and their own numbers; float keys at times NaN."""
+    """Return pairs of keys of a kind and their own numbers; float keys at times NaN."""
     make, values = KINDS[kind]
     if "float" in kind:
         values = st.sampled_from([values] * 7 + [values | st.just(math.nan)]).flatmap(lambda each: each)
@@ -59,7 +59,7 @@ tables = kinds.flatmap(lambda kind: st.tuples(pairs_of(kind), pairs_of(kind)))
 
 
 def counted(records: Iterable[Any]) -> Counter[Any]:
-    """A multiset of records, in which -0.0 is 0.0, as in Python, and NaN a word, as nothing equals it."""
+    """Return a multiset of records, in which -0.0 is 0.0, as in Python, and NaN a word, as nothing equals it."""
     return Counter(map(comparable, records))
 
 
@@ -100,14 +100,14 @@ def sc(local: Topology) -> Iterator[SparkContext]:
 def test_records_are_those_of_spark(sc: SparkContext, name: str, table: tuple[list[Any], list[Any]]):
     plain = [sc.parallelize(pairs, 2) for pairs in table]
     held = [rdd.cache("GPU") for rdd in plain]
-    found, expected = OPERATIONS[name](*held), OPERATIONS[name](*plain)
+    result, expected = OPERATIONS[name](*held), OPERATIONS[name](*plain)
     has_nan = any(key != key for pairs in table for key, _ in pairs)
     if name in PLACED and not has_nan:
-        assert list(map(counted, found.glom().collect())) == list(map(counted, expected.glom().collect()))
+        assert list(map(counted, result.glom().collect())) == list(map(counted, expected.glom().collect()))
     else:
-        assert counted(found.collect()) == counted(expected.collect())
-    for each in held:
-        each.uncache()
+        assert counted(result.collect()) == counted(expected.collect())
+    for cached in held:
+        cached.uncache()
 
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
@@ -116,10 +116,10 @@ def test_records_are_those_of_spark(sc: SparkContext, name: str, table: tuple[li
 def test_a_sort_has_the_order_of_spark(sc: SparkContext, table: tuple[list[Any], list[Any]], ascending: bool):
     plain = sc.parallelize(table[0], 2)
     held = plain.cache("GPU")
-    found, expected = [rdd.sortByKey(ascending, 3).collect() for rdd in (held, plain)]
-    assert counted(found) == counted(expected)
+    result, expected = [rdd.sortByKey(ascending, 3).collect() for rdd in (held, plain)]
+    assert counted(result) == counted(expected)
     if not any(key != key for key, _ in table[0]):      # NaN has no place in an order
-        assert found == expected
+        assert result == expected
     assert held.countByKey() == plain.countByKey() or any(key != key for key, _ in table[0])
     held.uncache()
 

@@ -61,7 +61,7 @@ PYTHON = st.sampled_from([st.integers(-3, 3), st.booleans(), st.sampled_from([0.
 
 @st.composite
 def values(draw, form: str) -> st.SearchStrategy:
-    """A strategy for the values of a partition: alike, as they must be."""
+    """Return a strategy for the values of a partition: alike, as they must be."""
     if form == "number":
         return draw(PYTHON)
     if form == "scalar":
@@ -102,7 +102,7 @@ def datasets(draw) -> Data:
 # -- operations of an RDD ---------------------------------------------------------------------------------------------
 
 def digest(record: object) -> int:
-    """A number that equal records share."""
+    """Return a number that equal records share."""
     return zlib.crc32(repr(exact(record)).encode())
 
 
@@ -156,25 +156,27 @@ TRANSFERS = [
 
 
 def counted(rdd: RDD) -> RDD:
-    """The same, after an action."""
+    """Run an action on an RDD, and return it."""
     rdd.count()
     return rdd
 
 
 def copied(vrdd: VRDD) -> VRDD:
-    """The same by a kernel, which single arrays can be given."""
+    """Copy an RDD by a kernel, which single arrays can be given."""
     return vrdd.exec(COPY, IN, OUT, lambda block: block.size * block.dtype.itemsize, grid=1, block=8)
 
 
 def legal(step: Step, data: Data) -> bool:
-    """A tuple's numbers become one type in a kernel, and of fields it is given one; coalesced partitions may differ."""
+    """Return whether a step may follow: a tuple's numbers become one type in a kernel, and of fields it is given one;
+    coalesced partitions may differ.
+    """
     if step.name == "exec":
         return data.form not in ("tuple", "dict")
     return step.name != "coalesce" or len({exact(kind_of(record)) for part in data.partitions for record in part}) < 2
 
 
 def kind_of(record: object) -> object:
-    """What all records of a partition share."""
+    """Return the kind that all records of a partition share."""
     if isinstance(record, dict):
         return {name: kind_of(each) for name, each in record.items()}
     if isinstance(record, tuple):
@@ -187,7 +189,7 @@ def kind_of(record: object) -> object:
 # -- actions ----------------------------------------------------------------------------------------------------------
 
 def folded(rdd: RDD, data: Data) -> object:
-    """Sums of integers of one shape, which are exact; else the larger by an order that knows NaN."""
+    """Return the sum of integers of one shape, which is exact; else the larger by an order that knows NaN."""
     values_ = rdd.values() if data.keyed else rdd
     arrays_ = [np.asarray(record[1] if data.keyed else record) for part in data.partitions for record in part]
     add = (data.form in ("number", "scalar", "row") and all(array.dtype.kind in "iu" for array in arrays_)
@@ -249,7 +251,7 @@ def test_equal_results(sc: SparkContext, data: Data, steps: list[Step], actions:
 
 
 def test_every_operation_alone(sc: SparkContext):
-    """Each step after each transfer, so that chance leaves none out."""
+    """Apply each step after each transfer, so that chance leaves none out."""
     data = Data("row", True, [[(1, np.float32([1, 2])), (2, np.float32([3, 4]))], [], [(1, np.float32([5, 6]))]])
     plain = functools.reduce(lambda rdd, step: step.apply(rdd, True), STEPS, in_partitions(sc, data.partitions))
     expected = exact(plain.collect())

@@ -79,10 +79,10 @@ class Asked:
 
 
 def launch(*arguments, **changes) -> Launch:
-    given = Launch((2,), (64,), 0, arguments
-                   or (In("u"), Out("v"), Value(0), ArrayArgument(1), ScalarArgument("<i4", b"\1\0\0\0")),
-                   (Field("v", "<f4", (6, 4)),), kernel="k")
-    return replace(given, **changes)
+    default = Launch((2,), (64,), 0, arguments
+                     or (In("u"), Out("v"), Value(0), ArrayArgument(1), ScalarArgument("<i4", b"\1\0\0\0")),
+                     (Field("v", "<f4", (6, 4)),), kernel="k")
+    return replace(default, **changes)
 
 
 def plan(steps: typing.Sequence[Step], signature: Signature = ROWS, launches=(), *, keeps: int = 1, grid=None,
@@ -154,28 +154,28 @@ def parts(value: Any, of: Any) -> Iterator[tuple[Any, Any]]:
     yield value, of
     if dataclasses.is_dataclass(value):
         hints = typing.get_type_hints(type(value))
-        for each in dataclasses.fields(value):
-            yield from parts(getattr(value, each.name), hints[each.name])
+        for field in dataclasses.fields(value):
+            yield from parts(getattr(value, field.name), hints[field.name])
     elif isinstance(value, tuple):
-        for each in value:
-            yield from parts(each, typing.get_args(of)[0])
+        for item in value:
+            yield from parts(item, typing.get_args(of)[0])
 
 
 def pool() -> dict[str, list[Any]]:
-    """Other members for each union of messages."""
-    found: dict[str, list[Any]] = {}
-    for asked in ASKED.values():
-        for value, of in parts(asked, Asked):
+    """Return other members for each union of messages."""
+    members: dict[str, list[Any]] = {}
+    for case in ASKED.values():
+        for value, of in parts(case, Asked):
             if isinstance(of, types.UnionType) and value is not None:
-                found.setdefault(str(of), []).append(value)
-    return found
+                members.setdefault(str(of), []).append(value)
+    return members
 
 
 POOL = pool()
 
 
 def changed(value: Any, of: Any, source: random.Random) -> Any:
-    """The same with one thing changed somewhere."""
+    """Return a message with one thing changed somewhere."""
     others = POOL.get(str(of))
     if others and source.random() < 0.3:
         return source.choice(others)
@@ -211,29 +211,29 @@ def changed(value: Any, of: Any, source: random.Random) -> Any:
     return replace(value, **{name: changed(getattr(value, name), hints[name], source)}) if name else value
 
 
-def bounded(asked: Asked) -> Asked:
-    """The same without the loops that would merely take long."""
+def bounded(case: Asked) -> Asked:
+    """Return a case without the loops that would merely take long."""
     steps = tuple(replace(step, steps=min(step.steps, 5)) if isinstance(step, IterateStep) else step
-                  for step in asked.plan.steps)
-    return replace(asked, plan=replace(asked.plan, steps=steps))
+                  for step in case.plan.steps)
+    return replace(case, plan=replace(case.plan, steps=steps))
 
 
 @pytest.fixture
 def worker(tmp_path: Path) -> Iterator[Bench]:
-    with bench(tmp_path, "null") as found:
+    with bench(tmp_path, "null") as worker:
         for number, signature, grid, count in ((1, ROWS, None, 6), (2, ONE, None, 6), (3, CELLS, GRID, 1)):
             put = plan((PutStep(), ToDeviceStep(), KeepStep(0, "x", "device")), signature, count=count)
             inputs = tuple(replace(each, positions=(each.partition,) if grid else ()) for each in put.inputs)
-            run(found, Asked(replace(put, inputs=inputs), (number,), (), payload=4096))
-        yield found
+            run(worker, Asked(replace(put, inputs=inputs), (number,), (), payload=4096))
+        yield worker
 
 
-def run(worker: Bench, asked: Asked) -> None:
-    key, encoded = sealed(asked.plan)
-    request = Run(1, 1, 30.0, key, encoded, asked.vrdds, asked.values, results=asked.results, profile=asked.profile)
+def run(worker: Bench, case: Asked) -> None:
+    key, encoded = sealed(case.plan)
+    request = Run(1, 1, 30.0, key, encoded, case.vrdds, case.values, results=case.results, profile=case.profile)
     descriptors = []
-    if asked.payload > 0:
-        with Payload.create(min(asked.payload, 1 << 20)) as payload:
+    if case.payload > 0:
+        with Payload.create(min(case.payload, 1 << 20)) as payload:
             descriptors.append(payload.release())
     _, results = worker.process.handle(request, descriptors)
     close_all(results)
@@ -249,7 +249,7 @@ def test_what_is_changed_here_runs_as_it_is(worker: Bench, name: str):
 
 
 def test_a_plan_that_has_a_partition_twice_is_refused(worker: Bench):
-    """Nobody could give back the memory of the first."""
+    """Refuse it, as nobody could give back the memory of the first."""
     put = ASKED["put"]
     inputs = tuple(replace(each, partition=0) for each in put.plan.inputs)
     with pytest.raises(PlanError, match="a plan has a partition twice"):
@@ -260,13 +260,13 @@ def tried(worker: Bench, name: str, seed: int, count: int) -> dict[str, int]:
     """Run a plan changed at random places; how many ran, and how many were refused by which error."""
     source, outcomes = random.Random(f"{name} {seed}"), dict[str, int]()
     for number in range(count):
-        asked = ASKED[name]
+        case = ASKED[name]
         for _ in range(source.choice((1, 1, 1, 2, 3))):
-            asked = changed(asked, Asked, source)
-        asked = bounded(asked)
-        print(f"{name}, seed {seed}, number {number}: {asked}")
+            case = changed(case, Asked, source)
+        case = bounded(case)
+        print(f"{name}, seed {seed}, number {number}: {case}")
         try:
-            run(worker, asked)
+            run(worker, case)
             outcome = "ran"
         except VisparkError as error:
             outcome = type(error).__name__

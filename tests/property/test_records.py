@@ -26,7 +26,7 @@ KEYS = st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_
 
 
 def arrays(dtype, shape):
-    """Arrays of any bits, some of them not contiguous, in Fortran's order, or read-only."""
+    """Return arrays of any bits, some of them not contiguous, in Fortran's order, or read-only."""
     count = int(np.prod(shape))
     raw = (st.lists(st.booleans(), min_size=count, max_size=count).map(lambda bits: np.array(bits, np.bool_))
            if dtype.kind == "b" else st.binary(min_size=count * dtype.itemsize, max_size=count * dtype.itemsize)
@@ -48,7 +48,7 @@ def scalars(dtype):
 
 @st.composite
 def part(draw, ndim):
-    """A strategy for values of one type with so many dimensions."""
+    """Return a strategy for values of one type with so many dimensions."""
     if ndim == 0 and draw(st.booleans()):
         return draw(PYTHON)
     if ndim == 0 and draw(st.booleans()):
@@ -62,7 +62,7 @@ def part(draw, ndim):
 
 @st.composite
 def partitions(draw):
-    """Partitions of all forms."""
+    """Return partitions of all forms."""
     form = draw(st.sampled_from(["plain", "tuple", "tuple with rows", "dict"]))
     if form == "plain":
         values = draw(part(draw(st.integers(0, 3))))

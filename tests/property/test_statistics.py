@@ -70,11 +70,11 @@ def test_what_workers_find_is_what_python_finds(sc: SparkContext, data: list[lis
     if not any(number != number for number in numbers):
         assert held.countByValue() == local.countByValue()
     if all(map(np.isfinite, numbers)):
-        found, theirs = held.stats(), local.stats()
-        assert (found.count(), found.max(), found.min()) == (theirs.count(), theirs.max(), theirs.min())
+        summary, theirs = held.stats(), local.stats()
+        assert (summary.count(), summary.max(), summary.min()) == (theirs.count(), theirs.max(), theirs.min())
         size = max(abs(float(each)) for each in numbers) + 1
-        assert abs(float(found.mean()) - float(theirs.mean())) < 1e-5 * size
-        assert abs(float(found.stdev()) - float(theirs.stdev())) < 1e-3 * size
+        assert abs(float(summary.mean()) - float(theirs.mean())) < 1e-5 * size
+        assert abs(float(summary.stdev()) - float(theirs.stdev())) < 1e-3 * size
 
 
 def outcome(action: Any) -> object:

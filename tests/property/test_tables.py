@@ -44,7 +44,7 @@ NUMBERS = {"boolean": ("bool", st.booleans()), "tinyint": ("int8", st.integers(-
 
 @st.composite
 def columns(draw: st.DrawFn, count: int) -> tuple[str, list[Any]]:
-    """A column's type and values: numbers, arrays or vectors, at times with nulls and of several lengths."""
+    """Return a column's type and values: numbers, arrays or vectors, at times with nulls and of several lengths."""
     kind = draw(st.sampled_from([*NUMBERS, "vector"]))
     form = draw(st.sampled_from(["number", "array"])) if kind != "vector" else "vector"
     nulls, ragged = draw(st.sampled_from([False, False, True])), draw(st.sampled_from([False, False, False, True]))
@@ -58,10 +58,10 @@ def columns(draw: st.DrawFn, count: int) -> tuple[str, list[Any]]:
             return draw(number)
         size = width + (draw(st.integers(0, 1)) if ragged else 0)
         if form == "vector":
-            found = draw(st.lists(number, min_size=size, max_size=size))
-            kept = [place for place in range(size) if found[place]]
-            return Vectors.dense(found) if draw(st.booleans()) else \
-                Vectors.sparse(size, kept, [found[place] for place in kept])
+            numbers = draw(st.lists(number, min_size=size, max_size=size))
+            kept = [place for place in range(size) if numbers[place]]
+            return Vectors.dense(numbers) if draw(st.booleans()) else \
+                Vectors.sparse(size, kept, [numbers[place] for place in kept])
         return draw(st.lists(number | st.none() if nulls else number, min_size=size, max_size=size))
 
     return kind if form != "array" else f"array<{kind}>", [value() for _ in range(count)]
@@ -71,7 +71,7 @@ tables = st.integers(0, 6).flatmap(lambda count: st.lists(columns(count), min_si
 
 
 def expected(kind: str, value: Any, width: int) -> Any:
-    """A value as a record has it, with what stands for nulls."""
+    """Return a value as a record has it, with what stands for nulls."""
     if kind == "vector":
         return np.full(width, FILL) if value is None else np.array(value.toArray(), "float64")
     dtype = NUMBERS[kind.removeprefix("array<").removesuffix(">")][0]
@@ -86,7 +86,7 @@ def size_of(value: Any) -> int:
 
 
 def is_refused(kind: str, values: list[Any], nulls: float | None) -> bool:
-    """Whether a column is an error: nulls where these are errors, arrays of several lengths, none but nulls."""
+    """Return whether a column is an error: nulls where these are errors, arrays of several lengths, none but nulls."""
     lengths = {size_of(value) for value in values if value is not None}
     is_array = kind == "vector" or kind.startswith("array")
     holes = any(value is None or (isinstance(value, list) and None in value) for value in values)
@@ -120,7 +120,7 @@ def test_a_batch_and_its_slices(table, nulls, before, behind):
                        {field.name: field.name for field in batch.schema}, None,
                        "error" if fill is None else fill, "the table")
     try:
-        found = list(BatchReader(selection).arrays(batch))
+        blocks = list(BatchReader(selection).arrays(batch))
     except RecordError as error:
         assert "column 'c" in str(error)
         assert any(is_refused(kind, values, nulls) for kind, values in kept)
@@ -128,15 +128,15 @@ def test_a_batch_and_its_slices(table, nulls, before, behind):
     assert not any(is_refused(kind, values, nulls) for kind, values in kept)
     for number, (kind, values) in enumerate(kept):
         if not values:
-            assert found == []
+            assert blocks == []
             continue
-        array, = [each[f"c{number}"] for each in found]
+        array, = [each[f"c{number}"] for each in blocks]
         assert array.flags.writeable and array.flags.c_contiguous
-        for got, value in zip(array, values, strict=True):
+        for element, value in zip(array, values, strict=True):
             wanted = expected(kind, value, array.shape[-1])
             if fill == 1 and nulls is not None and "boolean" not in kind:
                 wanted = np.array(_filled_with_one(kind, value, array.shape[-1]), wanted.dtype)[()]
-            assert exact(got) == exact(wanted)
+            assert exact(element) == exact(wanted)
 
 
 def _filled_with_one(kind: str, value: Any, width: int) -> Any:
@@ -172,27 +172,27 @@ def test_as_spark_collects_it(sc: SparkContext, tmp_path_factory: pytest.TempPat
         path = str(tmp_path_factory.mktemp("table") / "t")
         frame.write.parquet(path)
         frame = session.read.parquet(path)
-        made = read_parquet(sc, path, names, **options)
+        rdd = read_parquet(sc, path, names, **options)
     else:
-        made = from_dataframe(frame, names, **options)
+        rdd = from_dataframe(frame, names, **options)
     collected = frame.collect()
     assert len(collected) == len(rows)
     try:
-        found = made.cache("GPU").collect()
+        records = rdd.cache("GPU").collect()
     except RecordError as error:
         assert "column 'c" in str(error)
         assert any(is_refused(kind, values, nulls) or None in values for kind, values in table)
         return
-    wanted = records_of(collected, table, found)
+    wanted = records_of(collected, table, records)
     if parquet:     # Spark's reader begins with the largest file
-        assert sorted(map(repr, map(exact, found))) == sorted(map(repr, map(exact, wanted)))
+        assert sorted(map(repr, map(exact, records))) == sorted(map(repr, map(exact, wanted)))
     else:
-        assert exact(found) == exact(wanted)
+        assert exact(records) == exact(wanted)
 
 
-def records_of(collected: list[Row], table: list[tuple[str, list[Any]]], found: list[dict[str, Any]]) -> list[Any]:
-    """The rows that Spark collected, as records; a null array is as long as the others."""
-    widths = {name: np.size(value) for name, value in found[0].items()} if found else {}
+def records_of(collected: list[Row], table: list[tuple[str, list[Any]]], records: list[dict[str, Any]]) -> list[Any]:
+    """Return the rows that Spark collected, as records; a null array is as long as the others."""
+    widths = {name: np.size(value) for name, value in records[0].items()} if records else {}
     return [{f"c{number}": expected(kind, row[number], widths[f"c{number}"])
              for number, (kind, _) in enumerate(table)} for row in collected]
 
@@ -201,7 +201,8 @@ def records_of(collected: list[Row], table: list[tuple[str, list[Any]]], found: 
 
 @st.composite
 def regular_tables(draw: st.DrawFn) -> tuple[list[tuple[str, list[Any]]], int]:
-    """Columns that records can be made of, some with nulls, and how many of the last ones are a struct's fields."""
+    """Return columns that records can be made of, some with nulls, and how many of the last ones are a struct's fields.
+    """
     count = draw(st.integers(1, 6))
     table = draw(st.lists(columns(count).filter(lambda column: not is_refused(*column, 1.0)), min_size=1, max_size=4))
     return table, draw(st.integers(0, len(table)))
@@ -239,7 +240,8 @@ def test_a_data_frame_there_and_back(sc: SparkContext, given_table, parts):
 
 
 def lengths_are_unknown(table: list[tuple[str, list[Any]]], parts: int) -> bool:
-    """Whether a partition of Spark's has nulls alone in a column of arrays, which are as long as nothing says."""
+    """Return whether a partition of Spark's has nulls alone in a column of arrays, which are as long as nothing says.
+    """
     count = len(table[0][1])
     ends = [number * count // parts for number in range(parts + 1)]
     return any(begin < end and all(value is None for value in values[begin:end])
@@ -248,6 +250,6 @@ def lengths_are_unknown(table: list[tuple[str, list[Any]]], parts: int) -> bool:
 
 
 def _as_spark(kind: str, value: Any) -> Any:
-    """A value as Spark collects it: Python's, of the column's type."""
+    """Return a value as Spark collects it: Python's, of the column's type."""
     dtype = "float64" if kind == "vector" else NUMBERS[kind.removeprefix("array<").removesuffix(">")][0]
     return np.array(value, dtype).tolist()

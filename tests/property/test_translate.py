@@ -46,7 +46,7 @@ _INT_CONSTANTS = st.sampled_from(["0", "1", "2", "3", "-1", "5", "-7", "13"])
 
 
 def floats_of(names: tuple[str, ...]) -> st.SearchStrategy[str]:
-    """Expressions of floats that NumPy's rounding decides exactly."""
+    """Return expressions of floats that NumPy's rounding decides exactly."""
     leaf = st.sampled_from(names) | _FLOAT_CONSTANTS
     return st.recursive(leaf, lambda inner: st.one_of(
         st.builds("({} {} {})".format, inner, st.sampled_from(["+", "-", "*"]), inner),
@@ -61,7 +61,8 @@ def floats_of(names: tuple[str, ...]) -> st.SearchStrategy[str]:
 
 
 def ints_of(names: tuple[str, ...]) -> st.SearchStrategy[str]:
-    """Expressions of integers; each operation has a variable at its left, so that Python's own ints stay small."""
+    """Return expressions of integers; each operation has a variable at its left, so that Python's own ints stay small.
+    """
     leaf = st.sampled_from(names)
     return st.recursive(leaf, lambda inner: st.one_of(
         st.builds("({} {} {})".format, inner, st.sampled_from(["+", "-", "*", "//", "%", "&", "|", "^"]), inner),
@@ -73,7 +74,7 @@ def ints_of(names: tuple[str, ...]) -> st.SearchStrategy[str]:
 
 
 def conditions_of(names: tuple[str, ...]) -> st.SearchStrategy[str]:
-    """Conditions."""
+    """Return conditions."""
     one = st.builds("({} {} {})".format, st.sampled_from(names), st.sampled_from(["<", "<=", ">", ">=", "==", "!="]),
                     st.sampled_from(names) | _INT_CONSTANTS.filter(lambda text: "-" not in text))
     return st.recursive(one, lambda inner: st.builds("({} {} {})".format, inner, st.sampled_from(["and", "or"]), inner)
@@ -84,7 +85,7 @@ def conditions_of(names: tuple[str, ...]) -> st.SearchStrategy[str]:
 
 
 def values_of(dtype: str) -> st.SearchStrategy[Any]:
-    """One number of a dtype: extremes, zeros, NaN and infinities are frequent."""
+    """Return one number of a dtype: extremes, zeros, NaN and infinities are frequent."""
     if dtype == "bool":
         return st.booleans()
     if dtype.startswith("float"):
@@ -96,13 +97,13 @@ def values_of(dtype: str) -> st.SearchStrategy[Any]:
 
 
 def arrays_of(dtype: str, count: int = COUNT) -> st.SearchStrategy[np.ndarray]:
-    """An array of a dtype."""
+    """Return an array of a dtype."""
     return st.lists(values_of(dtype), min_size=count, max_size=count).map(lambda values: np.array(values, dtype))
 
 
 @st.composite
 def straight(draw: st.DrawFn, dtypes: tuple[str, ...], expressions: Callable) -> tuple[str, dict[str, np.ndarray]]:
-    """A function of straight lines, and data for it."""
+    """Return a function of straight lines, and data for it."""
     data = {name: draw(arrays_of(draw(st.sampled_from(dtypes)))) for name in ("a", "b")}
     lines = ["def f(a, b):", f"    c = {draw(expressions(('a', 'b')))}",
              f"    d = {draw(expressions(('a', 'b', 'c')))}", f"    return c, d, {draw(conditions_of(('a', 'b')))}"]
@@ -111,7 +112,7 @@ def straight(draw: st.DrawFn, dtypes: tuple[str, ...], expressions: Callable) ->
 
 @st.composite
 def looping(draw: st.DrawFn) -> tuple[str, dict[str, np.ndarray]]:
-    """A function with loops, branches, break and continue over float64, whose variables keep their type."""
+    """Return a function with loops, branches, break and continue over float64, whose variables keep their type."""
     names = ("a", "b", "s", "t")
     turn, stop = draw(st.integers(1, 6)), draw(st.integers(0, 5))
     body = [f"        t = {draw(floats_of(names))} + a"]
@@ -133,7 +134,7 @@ def looping(draw: st.DrawFn) -> tuple[str, dict[str, np.ndarray]]:
 
 @st.composite
 def on_rows(draw: st.DrawFn) -> tuple[str, dict[str, np.ndarray]]:
-    """A function of rows: slices, row expressions and reductions that do not depend on the order."""
+    """Return a function of rows: slices, row expressions and reductions that do not depend on the order."""
     dtype, length = draw(st.sampled_from((*FLOATS, *INTEGERS))), draw(st.integers(2, 5))
     rows = st.sampled_from(["p", "p[::-1]", "q", "(p + q)", "(p * 2)", "np.maximum(p, q)", "(q - p[0])",
                             "np.where(p > q, p, q)"])
@@ -147,15 +148,15 @@ def on_rows(draw: st.DrawFn) -> tuple[str, dict[str, np.ndarray]]:
 
 
 def check(source: str, data: dict[str, np.ndarray], folder: Path, tolerance: float = 0) -> None:
-    """The kernel against the function, element by element."""
+    """Compare the kernel with the function, element by element."""
     fn = _write(source, folder)
-    found = translated(fn, data)
-    for number, (one, other) in enumerate(zip(plain(fn, data), found, strict=True)):
-        said = {name: array[number] for name, array in data.items()}
+    results = translated(fn, data)
+    for number, (one, other) in enumerate(zip(plain(fn, data), results, strict=True)):
+        arguments = {name: array[number] for name, array in data.items()}
         wanted = tuple(np.asarray(a).astype(np.asarray(b).dtype) if np.ndim(a) == 0 else a
                        for a, b in zip(one, other, strict=True))
-        got = tuple(np.asarray(b) if np.ndim(b) == 0 else b for b in other)
-        assert not difference(wanted, got, tolerance), f"{source}\n{said}"
+        result = tuple(np.asarray(b) if np.ndim(b) == 0 else b for b in other)
+        assert not difference(wanted, result, tolerance), f"{source}\n{arguments}"
 
 
 # A drawn function costs a compilation, so what fails is reported as it was drawn.
@@ -210,9 +211,9 @@ def test_promotion(a: np.ndarray, b: np.ndarray, parts: list[str], tmp_path: Pat
         for one, other in zip(plain(fn, data), translated(fn, data), strict=True):
             # NumPy divides half precision in single precision before it rounds down.
             wanted = [np.asarray(part) if np.ndim(part) == 0 and isinstance(part, np.ndarray) else part for part in one]
-            got = [np.asarray(found) if isinstance(part, np.ndarray) else found
-                   for part, found in zip(wanted, other, strict=True)]
-            assert not difference(tuple(wanted), tuple(got)), f"{source}\n{a.dtype} {b.dtype}"
+            result = [np.asarray(found) if isinstance(part, np.ndarray) else found
+                      for part, found in zip(wanted, other, strict=True)]
+            assert not difference(tuple(wanted), tuple(result)), f"{source}\n{a.dtype} {b.dtype}"
 
 
 @_SETTINGS

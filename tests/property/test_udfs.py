@@ -43,8 +43,8 @@ ROWS = st.lists(st.tuples(NUMBERS, st.none() | st.integers(-9, 9), st.none() | s
 def test_equal_to_the_function_called_row_by_row(spark: SparkSession, rows, parts):
     frame = spark.createDataFrame([(n, x, k, a and list(a)) for n, (x, k, a) in enumerate(rows)],
                                   "n int, x double, k int, a array<double>").repartition(parts)
-    found = vispark.with_column(frame, "y", vispark.udf("double")(polynomial), "x", "k", "a")
+    frame_with_y = vispark.with_column(frame, "y", vispark.udf("double")(polynomial), "x", "k", "a")
     expected = [None if None in row else polynomial(*row) for row in rows]
-    given = [row.y for row in found.sort("n").collect()]
-    assert [value is None for value in given] == [value is None for value in expected]
-    assert [value or 0 for value in given] == pytest.approx([value or 0 for value in expected], rel=1e-12, abs=1e-12)
+    results = [row.y for row in frame_with_y.sort("n").collect()]
+    assert [value is None for value in results] == [value is None for value in expected]
+    assert [value or 0 for value in results] == pytest.approx([value or 0 for value in expected], rel=1e-12, abs=1e-12)

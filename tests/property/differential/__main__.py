@@ -28,20 +28,20 @@ def main() -> int:
     parser.add_argument("--again", default="", metavar="CASE", help="run one function again, by its name")
     parser.add_argument("--keep", default="", metavar="FILE", help="keep the result as JSON, and as Markdown")
     parser.add_argument("--show", type=int, default=20, help="differences to print in full")
-    given = parser.parse_args()
+    args = parser.parse_args()
     start = time.monotonic()
-    if given.again:
-        tally, verdicts = again(given.again, given.device), {}
-    elif given.templates:
-        tally, verdicts = Tally(), judge_all(given.jobs, mixed=True)
+    if args.again:
+        tally, verdicts = again(args.again, args.device), {}
+    elif args.templates:
+        tally, verdicts = Tally(), judge_all(args.jobs, mixed=True)
     else:
-        tally, verdicts = campaign(given.seed, given.cases, given.jobs, given.device, given.seconds, given.state)
-    for words in tally.differences[:given.show]:
+        tally, verdicts = campaign(args.seed, args.cases, args.jobs, args.device, args.seconds, args.state)
+    for words in tally.differences[:args.show]:
         print(f"----\n{words}")
     print(summary(tally, verdicts, time.monotonic() - start))
-    if given.keep:
+    if args.keep:
         command = shlex.join(["python", "-m", "tests.property.differential", *sys.argv[1:]])
-        written(given, command, tally, verdicts, time.monotonic() - start)
+        written(args, command, tally, verdicts, time.monotonic() - start)
     wrong = any(one.kind == WRONG for one in verdicts.values())
     return 1 if tally.differences or wrong else 0
 

@@ -40,7 +40,7 @@ _CAREFUL = 8
 
 @dataclass
 class Tally:
-    """What a run found.
+    """Result of a run.
 
     Attributes
     ----------
@@ -62,15 +62,15 @@ class Tally:
     seconds: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: Tally) -> None:
-        """Another run's."""
+        """Add another run's result."""
         self.functions += other.functions
         self.records += other.records
-        for mine, theirs in ((self.pairs, other.pairs), (self.met, other.met), (self.seconds, other.seconds)):
-            mine.update(theirs)
+        for counts, theirs in ((self.pairs, other.pairs), (self.met, other.met), (self.seconds, other.seconds)):
+            counts.update(theirs)
         self.differences += other.differences
 
     def times(self, pair: Pair) -> int:
-        """How often a pair was met, as :data:`WANTED` counts it."""
+        """Return the number of times that a pair was met, as :data:`WANTED` counts it."""
         return (self.pairs if is_syntax(pair[0]) else self.met)[pair]
 
 
@@ -93,7 +93,7 @@ class _Clock:
 
 
 def check(functions: Sequence[Drawn], device: str, careful: bool = True) -> Tally:
-    """Functions of one unit, on a device and in Python."""
+    """Compare functions of one unit, on a device and in Python."""
     tally, launches, kept = Tally(), [], []
     clock = _Clock(tally)
     with recording() as recorder:
@@ -113,20 +113,20 @@ def check(functions: Sequence[Drawn], device: str, careful: bool = True) -> Tall
     clock.lap("translate")
     outputs = _launched(launches, [drawn for drawn, _ in kept], device, careful, tally)
     clock.lap("compile and run")
-    for (drawn, pairs), launch, given in zip(kept, launches, outputs, strict=True):
-        if given is not None:
-            _count(tally, drawn, pairs, launch, given)
+    for (drawn, pairs), launch, values in zip(kept, launches, outputs, strict=True):
+        if values is not None:
+            _count(tally, drawn, pairs, launch, values)
     clock.lap("Python")
     return tally
 
 
-def _count(tally: Tally, drawn: Drawn, pairs: set[Pair], launch: Launch, given: list[np.ndarray]) -> None:
-    found, count = compared(launch.kernel, expected(drawn).results, given, drawn.equals,
-                            any(name.startswith("complex") for name in drawn.dtypes))
+def _count(tally: Tally, drawn: Drawn, pairs: set[Pair], launch: Launch, values: list[np.ndarray]) -> None:
+    difference, count = compared(launch.kernel, expected(drawn).results, values, drawn.equals,
+                                 any(name.startswith("complex") for name in drawn.dtypes))
     tally.functions += 1
     tally.records += count
-    if found is not None:
-        tally.differences.append(_reported(drawn, _where(drawn, found)))
+    if difference is not None:
+        tally.differences.append(_reported(drawn, _where(drawn, difference)))
     elif count:
         tally.pairs.update(pairs)
         tally.met.update(dict.fromkeys(pairs, count))
@@ -134,7 +134,7 @@ def _count(tally: Tally, drawn: Drawn, pairs: set[Pair], launch: Launch, given: 
 
 def _launched(launches: list[Launch], drawn: list[Drawn], device: str, careful: bool,
               tally: Tally) -> list[list[np.ndarray] | None]:
-    """The outputs of each; one that does not compile is found by halves."""
+    """Return the outputs of each; one that does not compile is found by halves."""
     if not launches:
         return []
     try:
@@ -148,9 +148,9 @@ def _launched(launches: list[Launch], drawn: list[Drawn], device: str, careful: 
                 *_launched(launches[half:], drawn[half:], device, careful, tally)]
 
 
-def _where(drawn: Drawn, found: Difference) -> str:
-    given = {name: array[found.element] for name, array in drawn.fields.items()}
-    return f"result{found.path} of element {found.element}: {found.words}\ngiven {given}"
+def _where(drawn: Drawn, difference: Difference) -> str:
+    element = {name: array[difference.element] for name, array in drawn.fields.items()}
+    return f"result{difference.path} of element {difference.element}: {difference.words}\ngiven {element}"
 
 
 def _reported(drawn: Drawn, words: str) -> str:
@@ -159,7 +159,7 @@ def _reported(drawn: Drawn, words: str) -> str:
 
 
 def again(name: str, device: str) -> Tally:
-    """One function once more, by itself."""
+    """Check one function once more, by itself."""
     head, _, number = name.rpartition(".")
     return check(list(Unit.parse(head).functions(int(number) + 1))[-1:], device)
 
@@ -167,7 +167,7 @@ def again(name: str, device: str) -> Tally:
 # -- many -------------------------------------------------------------------------------------------------------------
 
 def short_of(tally: Tally, verdicts: dict[Key, Verdict]) -> dict[Pair, int]:
-    """The pairs that were met less often than wanted, those that only templates met among them."""
+    """Return the pairs that were met less often than wanted, those that only templates met among them."""
     reached = set(tally.pairs) | {(name, key.dtype) for key, one in verdicts.items() if one.kind == RUNS
                                   for name in one.names}
     return {pair: tally.times(pair) for pair in sorted(reached) if tally.times(pair) < WANTED}
@@ -175,7 +175,7 @@ def short_of(tally: Tally, verdicts: dict[Key, Verdict]) -> dict[Pair, int]:
 
 @dataclass
 class _State:
-    """How far a campaign is, for one that is interrupted."""
+    """Progress of a campaign that may be interrupted."""
 
     digest: str
     tally: Tally = field(default_factory=Tally)
@@ -183,7 +183,7 @@ class _State:
 
     @classmethod
     def found(cls, file: str) -> _State:
-        """The kept one, if it is of the sources as they are."""
+        """Return the kept state, if it is of the sources as they are, or a new one."""
         new = cls(digest(_SOURCES))
         kept = pickle.loads(Path(file).read_bytes()) if file and Path(file).exists() else new
         if kept.digest != new.digest:
@@ -198,7 +198,7 @@ class _State:
 
 
 def _steered(seed: str, number: int, tally: Tally, verdicts: dict[Key, Verdict], coming: Set[Pair]) -> Unit:
-    """A unit of what was met least and is not coming, of a dtype that lacks much."""
+    """Return a unit of what was met least and is not coming, of a dtype that lacks much."""
     unit = Unit(seed, number)
     if number < _FREE or number % _UNSTEERED == 0:
         return unit
@@ -225,7 +225,8 @@ def _lost(lost: Lost) -> Tally:
 
 def campaign(seed: str, cases: int, jobs: int, device: str, seconds: float = 1e9,
              state: str = "") -> tuple[Tally, dict[Key, Verdict]]:
-    """All of it, over processes; the templates' verdicts are there if it was so long that it was steered by them.
+    """Run all of a campaign, over processes; the verdicts on templates are there if it was long enough to be steered by
+    them.
 
     Parameters
     ----------
@@ -255,9 +256,9 @@ def campaign(seed: str, cases: int, jobs: int, device: str, seconds: float = 1e9
             coming[number] = {(name, unit.dtype) for name in unit.names}
             yield Task(unit, device, 0, min(size, cases - number * size))
 
-    for found in by_hands(_work, tasks(), jobs):
-        at.tally.add(_lost(found) if isinstance(found, Lost) else found.result)
-        at.units.add(found.task.unit.number)
-        coming.pop(found.task.unit.number, None)
+    for outcome in by_hands(_work, tasks(), jobs):
+        at.tally.add(_lost(outcome) if isinstance(outcome, Lost) else outcome.result)
+        at.units.add(outcome.task.unit.number)
+        coming.pop(outcome.task.unit.number, None)
         at.keep(state)
     return at.tally, verdicts

@@ -40,7 +40,7 @@ def _got(value: Callable[[], Any]) -> Any:
 
 
 def imported(drawn: Drawn, tried: bool = False) -> Callable[..., Any]:
-    """The function of a text, whose lines are found as a notebook's are.
+    """Return the function of a text, whose lines are found as a notebook's are.
 
     ``tried``: each of its values is computed by itself, so that one that raises does not hide the others.
     """
@@ -56,8 +56,9 @@ def imported(drawn: Drawn, tried: bool = False) -> Callable[..., Any]:
 
 @dataclass(frozen=True, eq=False)
 class Expected:
-    """What Python gave: for each element the values, or None where it raised; ``refused`` where it always did, with
-    what the last said."""
+    """Result of Python: for each element the values, or None where it raised; ``refused`` where it always did, with
+    what the last said.
+    """
 
     results: list[Any]
     refused: str = ""
@@ -65,8 +66,8 @@ class Expected:
 
 
 def expected(drawn: Drawn) -> Expected:
-    """The function of each element, with NumPy scalars and rows."""
-    found, words, mistyped = [], "", False
+    """Call the function on each element, with NumPy scalars and rows."""
+    results, words, mistyped = [], "", False
     fn = imported(drawn, tried=True)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
@@ -81,25 +82,25 @@ def expected(drawn: Drawn) -> Expected:
                 values = tuple(one.values()) if drawn.named else one
                 missing = [value.words for value in values if isinstance(value, Missing)]
                 one, words = (one, words) if len(missing) < len(values) else (None, missing[0])
-            found.append(one)
-    return Expected(found, words if all(one is None for one in found) else "", mistyped)
+            results.append(one)
+    return Expected(results, words if all(one is None for one in results) else "", mistyped)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Where a kernel and Python differ."""
+    """Place where a kernel and Python differ."""
 
     element: int
     path: str
     words: str
 
 
-def _flat(structure: ResultStructure, value: Any, path: str, found: list[tuple[int, str, Any]]) -> None:
-    """A result's numbers and arrays with the outputs that hold them."""
+def _flat(structure: ResultStructure, value: Any, path: str, parts: list[tuple[int, str, Any]]) -> None:
+    """Collect a result's numbers and arrays, with the outputs that hold them."""
     if isinstance(value, Missing):
         return
     if structure.kind == "value":
-        found.append((structure.output, path, value))
+        parts.append((structure.output, path, value))
         return
     if structure.kind == "dict":
         items = [value[name] for name in structure.names]
@@ -108,12 +109,12 @@ def _flat(structure: ResultStructure, value: Any, path: str, found: list[tuple[i
             raise TypeError(f"result{path} is {value!r}, and no tuple of {len(structure.items)}")
         items = list(value)
     for number, (item, part) in enumerate(zip(structure.items, items, strict=True)):
-        _flat(item, part, f"{path}[{number}]", found)
+        _flat(item, part, f"{path}[{number}]", parts)
 
 
 def compared(kernel: TableKernel, results: Sequence[Any], outputs: Sequence[np.ndarray],
              equals: Sequence[Equal], of_complex: bool) -> tuple[Difference | None, int]:
-    """The first difference, and how many elements were compared."""
+    """Return the first difference, and the number of elements that were compared."""
     if of_complex:
         equals = [replace(equal, units=max(equal.units, equal.parts)) for equal in equals]
     columns: dict[int, list[tuple[int, Any]]] = {}
@@ -123,12 +124,12 @@ def compared(kernel: TableKernel, results: Sequence[Any], outputs: Sequence[np.n
         if result is None:
             continue
         count += 1
-        found: list[tuple[int, str, Any]] = []
+        parts: list[tuple[int, str, Any]] = []
         try:
-            _flat(kernel.structure, result, "", found)
+            _flat(kernel.structure, result, "", parts)
         except TypeError as error:
             return Difference(element, "", str(error)), count
-        for output, path, value in found:
+        for output, path, value in parts:
             columns.setdefault(output, []).append((element, value))
             paths[output] = path
     for output, pairs in columns.items():
@@ -145,9 +146,9 @@ def _column(output: Any, pairs: list[tuple[int, Any]], array: np.ndarray, equal:
         if type(value) is int and not _INT64.min <= value <= _INT64.max:
             # A Python int has 64 bits here.
             continue
-        said = _mistyped(output, value, equal)
-        if said:
-            return element, said
+        lack = _mistyped(output, value, equal)
+        if lack:
+            return element, lack
         wanted.append(value)
         places.append(element)
     if not wanted:
@@ -164,7 +165,7 @@ def _column(output: Any, pairs: list[tuple[int, Any]], array: np.ndarray, equal:
 
 
 def _mistyped(output: Any, value: Any, equal: Equal) -> str:
-    """Whether a value is of another type than the kernel's output."""
+    """Return in which way a value is of another type than the kernel's output; empty if it is not."""
     if np.shape(value) != output.shape:
         return f"Python gave the shape {np.shape(value)}, the kernel {output.shape}"
     if equal.promoted:

@@ -19,7 +19,7 @@ _WORDS = ("and", "or", "in", "not in", "is", "is not", "chained comparison")
 
 
 class Recorder:
-    """What was met since :meth:`clear`.
+    """Counter of what is met after :meth:`clear`.
 
     A node counts for its own dtype and its operands', and so do its operator and the function that it calls. One that
     has no dtype at all, as a literal, counts for those of the node it stands in; its operator does not.
@@ -36,7 +36,7 @@ class Recorder:
         self.pairs, self.dtypes, self._operands, self._inside = set(), dtypes, [], []
 
     def expression(self, node: form.Expression, write: Callable[[], Value]) -> Value:
-        """An expression, while it is written."""
+        """Count an expression, while it is written."""
         self._operands.append(set())
         self._inside.append(set())
         try:
@@ -52,12 +52,12 @@ class Recorder:
         return value
 
     def statement(self, name: str) -> None:
-        """A statement, which counts for the dtypes of the function's elements."""
+        """Count a statement, for the dtypes of the function's elements."""
         self.pairs.update((name, dtype) for dtype in self.dtypes)
 
 
 def _names(node: form.Expression, value: Value) -> Iterator[str]:
-    """What a node says in particular: its operator, the function that it calls, what it is written with."""
+    """Yield the particulars of a node: its operator, the function that it calls, the words that it is written with."""
     if isinstance(node, form.Unary):
         yield f"unary {node.operator}"
     elif isinstance(node, form.Binary | form.Logical):
@@ -94,7 +94,7 @@ def _dtypes(value: Any) -> Iterator[str]:
 
 @contextmanager
 def recording() -> Iterator[Recorder]:
-    """Counts while it lasts."""
+    """Count while it lasts."""
     recorder = Recorder()
     kept = dict(dispatch._LOWERINGS)
     for kind, lowering in kept.items():
@@ -117,11 +117,11 @@ def _counted(recorder: Recorder, kind: type[form.Node], lowering: Callable[..., 
 
 @functools.cache
 def nodes() -> tuple[str, ...]:
-    """All nodes of the form."""
+    """Return the names of all nodes of the form."""
     return tuple(name for name, kind in vars(form).items() if isinstance(kind, type) and issubclass(kind, form.Node)
                  and kind not in (form.Node, form.Expression, form.Statement))
 
 
 def is_syntax(name: str) -> bool:
-    """Whether a name is that of a node or an operator, and not of a function or an attribute."""
+    """Return whether a name is that of a node or an operator, and not of a function or an attribute."""
     return name in nodes() or name in _WORDS or name.startswith("unary ") or not re.match(r"[.\w]", name)

@@ -1,4 +1,4 @@
-"""What drawn functions are given: a block of elements of one dtype."""
+"""Arguments of drawn functions: a block of elements of one dtype."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _MODERATE = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.5, 3.0, 0.25, -0.75, 1.5, 
 
 
 def _special(dtype: str) -> tuple[float, ...]:
-    found = np.finfo(dtype)
-    return (0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, _NAN, _INF, -_INF, float(found.max), float(-found.max),
-            float(found.tiny), float(-found.tiny), float(found.smallest_subnormal), float(found.eps),
-            1.0 + float(found.eps), 1e-3, 100.0, -13.0)
+    limits = np.finfo(dtype)
+    return (0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, _NAN, _INF, -_INF, float(limits.max), float(-limits.max),
+            float(limits.tiny), float(-limits.tiny), float(limits.smallest_subnormal), float(limits.eps),
+            1.0 + float(limits.eps), 1e-3, 100.0, -13.0)
 
 
 def _float(random: Random, dtype: str) -> float:
@@ -45,14 +45,15 @@ def _integer(random: Random, dtype: str) -> int:
 
 
 def _sized(value: complex, part: str) -> complex:
-    """The number, or its real part where its size rounds to infinity or not: NumPy's arrays and scalars differ."""
+    """Return the number, or its real part where its size rounds to infinity or not: NumPy's arrays and scalars differ.
+    """
     limits = np.finfo(part)
     size = np.hypot(np.longdouble(value.real), np.longdouble(value.imag)) / limits.max
     return complex(value.real, 0) if limits.eps / 8 < size - 1 < 4 * limits.eps else value
 
 
 def wild(random: Random, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Numbers of all kinds, the special ones often."""
+    """Return numbers of all kinds, the special ones often."""
     size = int(np.prod(shape, dtype=int))
     kind = np.dtype(dtype).kind
     with np.errstate(all="ignore"):
@@ -85,7 +86,8 @@ def moderate(random: Random, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def edges(random: Random, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Rows at the ends of a type whose sums have one value in every order of adding them, or none that is finite.
+    """Return rows at the ends of a type whose sums have one value in every order of adding them, or none that is
+    finite.
 
     A row of floats has infinities beside small numbers, or NaN, or nothing but the greatest number, or zeros of both
     signs; of integers the least and the greatest numbers and what lies beside them. Complex rows are moderate.
@@ -102,7 +104,7 @@ def edges(random: Random, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _ends(dtype: str) -> tuple[tuple[float, ...], ...]:
-    """What a row may be drawn from."""
+    """Return the sets of numbers, of one of which a row is drawn."""
     if np.dtype(dtype).kind in "iu":
         low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
         return ((low, low + 1), (high, high - 1), (low, high), (high // 2 + 1,), (low, high, high - 1), (0, 1, 7))

@@ -1,4 +1,4 @@
-"""Which functions a unit has: probes dealt to functions so that all are met equally often, or some more than others."""
+"""Functions of a unit: probes dealt to functions so that all are met equally often, or some more than others."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Unit:
         return cls(seed, int(number), dtype, tuple(filter(None, names.split(";"))))
 
     def functions(self, count: int) -> Iterator[Drawn]:
-        """The first ones of the unit."""
+        """Yield the first ones of the unit."""
         deck = _Deck(self)
         for number in range(count):
             one = f"{self.name}.{number}"
@@ -82,7 +82,7 @@ class _Deck:
         self.steered: Counter[str] = Counter()
 
     def deal(self, random: Random, dtype: str, other: str, rows: bool, length: int) -> list[Probe]:
-        """Probes of a function."""
+        """Return probes of a function."""
         wanted = random.randint(_FEWEST, _MOST)
         known = [*_ROWS, *random.sample(_NUMBERS, _SOME)] if rows else list(_NUMBERS)
         random.shuffle(known)
@@ -103,19 +103,21 @@ class _Deck:
         return dealt
 
     def _serve(self, serving: dict[Probe, frozenset[str]], count: int, dtype: str) -> list[Probe]:
-        """Some probes, for the unit's names in turn, whether many probes meet a name or one."""
+        """Return some probes, for the unit's names in turn, whether many probes meet a name or one."""
         dealt: list[Probe] = []
         while serving and len(dealt) < count:
             name = min({name for served in serving.values() for name in served},
                        key=lambda name: (self.steered[name], name))
-            found = min((probe for probe, served in serving.items() if name in served),
-                        key=lambda probe: self.met[probe.text, dtype])
-            self.steered.update(serving.pop(found))
-            dealt.append(found)
+            rarest = min((probe for probe, served in serving.items() if name in served),
+                         key=lambda probe: self.met[probe.text, dtype])
+            self.steered.update(serving.pop(rarest))
+            dealt.append(rarest)
         return dealt
 
 
 @functools.cache
 def _serving(probe: Probe, dtype: str, length: int) -> frozenset[str]:
-    """What a probe meets a dtype with: with operands of it alone, as that of all pairs takes long to judge."""
+    """Return the names with which a probe meets a dtype: with operands of it alone, as that of all pairs takes long to
+    judge.
+    """
     return verdict(key_of(probe, dtype, dtype, length)).names

@@ -89,35 +89,35 @@ class Drawn:
         return tuple({array[0].dtype.name for array in self.fields.values()})
 
     def called(self, function: Callable[..., Any], number: int) -> Any:
-        """What a function gives for an element, as Python has it."""
-        given = {name: array[number] for name, array in self.fields.items()}
+        """Call a function with an element, as Python has it."""
+        values = {name: array[number] for name, array in self.fields.items()}
         if not self.is_pair:
-            return function(**given)
-        given |= {name: given[name].item() for name in _PYTHONS & given.keys()}
-        return function((given.pop("k"), given))
+            return function(**values)
+        values |= {name: values[name].item() for name in _PYTHONS & values.keys()}
+        return function((values.pop("k"), values))
 
     def record(self) -> ElementSpec:
-        """What an element is to a kernel."""
+        """Return the type of an element, as a kernel has it."""
         return ElementSpec(tuple(
             ElementField(self._name(name), array[0].dtype.str, () if isinstance(array, list) else array.shape[1:],
                          "ragged" if isinstance(array, list) else "", name in _PYTHONS)
             for name, array in self.fields.items()))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Its fields as workers have them."""
-        found = {}
+        """Return the fields as workers have them."""
+        columns = {}
         for name, array in self.fields.items():
             if isinstance(array, list):
                 lengths = np.array(list(map(len, array)), np.int64)
-                found[self._name(name) + STARTS] = np.column_stack([np.cumsum(lengths) - lengths, lengths])
-            found[self._name(name)] = np.concatenate(array) if isinstance(array, list) else array
-        return found
+                columns[self._name(name) + STARTS] = np.column_stack([np.cumsum(lengths) - lengths, lengths])
+            columns[self._name(name)] = np.concatenate(array) if isinstance(array, list) else array
+        return columns
 
     def _name(self, name: str) -> str:
         return name if not self.is_pair else "0" if name == "k" else f"1.{name}"
 
     def source(self, value: str = "{}") -> str:
-        """The function, with each value put into a template."""
+        """Return the function, with each value put into a template."""
         values = {name: value.format(text) for name, text in self.values.items()}
         items = [f'"{name}": {text}' if self.named else text for name, text in values.items()]
         result = "{" + ", ".join(items) + "}" if self.named else f"({', '.join(items)},)"
@@ -147,7 +147,7 @@ class Writer:
     # -- expressions --------------------------------------------------------------------------------------------------
 
     def number(self, scope: _Scope, depth: int = 2) -> str:
-        """An expression of the function's dtype that NumPy's rounding decides."""
+        """Return an expression of the function's dtype that NumPy's rounding decides."""
         random = self.random
         if depth == 0 or random.random() < 0.45:
             return random.choice(scope.wild)
@@ -158,7 +158,7 @@ class Writer:
         return text.format(*(self.number(scope, depth - 1) for _ in range(text.count("{}"))))
 
     def condition(self, scope: _Scope, depth: int = 1) -> str:
-        """Something true or false."""
+        """Return something true or false."""
         random, way = self.random, self.random.random()
         if depth and way < 0.3:
             return f"({self.condition(scope, 0)} {random.choice(['and', 'or'])} {self.condition(scope, 0)})"
@@ -176,16 +176,16 @@ class Writer:
         return f"({one} {random.choice(['<', '<=', '>', '>=', '==', '!='])} {two})"
 
     def row(self, scope: _Scope, depth: int = 1) -> str:
-        """A row of the function's dtype and the rows' length."""
+        """Return a row of the function's dtype and the rows' length."""
         random = self.random
         if depth == 0 or random.random() < 0.5:
-            found = random.choice(scope.rows)
-            return f"{found}[::-1]" if random.random() < 0.15 else found
+            name = random.choice(scope.rows)
+            return f"{name}[::-1]" if random.random() < 0.15 else name
         text = random.choice([text for text in _KEEP_ROWS[self.kind] if self.length or "[0]" not in text])
         return text.format(*(random.choice(scope.rows) for _ in range(text.count("{}"))))
 
     def filled(self, probe: Probe, scope: _Scope) -> str:
-        """A probe's template with its holes filled."""
+        """Return a probe's template with its holes filled."""
         random = self.random
         fill: dict[str, Callable[[], str]] = {
             "a": lambda: self.number(scope), "b": lambda: random.choice(scope.other),
@@ -200,11 +200,11 @@ class Writer:
     # -- statements ---------------------------------------------------------------------------------------------------
 
     def add(self, depth: int, *lines: str) -> None:
-        """Lines at a depth."""
+        """Add lines at a depth."""
         self.lines += ["    " * depth + line for line in lines]
 
     def turn(self, scope: _Scope, depth: int) -> None:
-        """What one turn of a loop does to s and t."""
+        """Write one turn of a loop, which changes s and t."""
         random = self.random
         inner = _Scope([*scope.wild, "s", "t"], scope.plain, scope.moderate, scope.other, scope.rows)
         ways = random.sample(_WAYS, random.randint(1, 4))
@@ -243,7 +243,7 @@ class Writer:
         self.add(depth, f"s = {self.number(inner, 1)}")
 
     def loop(self, scope: _Scope, rows: bool, length: int) -> None:
-        """A loop over s and t, of any kind."""
+        """Write a loop over s and t, of any kind."""
         random = self.random
         heads = [f"for i in range({random.randint(0, 4)}):", "for i in range(1, 6, 2):", "for i in range(3, -1, -1):"]
         if rows and length:
@@ -264,7 +264,7 @@ class Writer:
             self.add(1, "else:", "    s, t = t, s")
 
     def own_array(self, scope: _Scope, length: int) -> None:
-        """An array that the function makes and writes to, as ``o``."""
+        """Write an array that the function makes and writes to, as ``o``."""
         random = self.random
         inner = _Scope([*scope.wild, "s"], scope.plain, scope.moderate, scope.other, scope.rows)
         start = random.choice([f"np.zeros({length}, np.{self.dtype if self.dtype != 'bool' else 'bool_'})", "p.copy()",
@@ -289,7 +289,7 @@ class Writer:
 
 def draw(seed: str, dtype: str, other: str, probes: Sequence[Probe], rows: bool, length: int = 3,
          alone: bool = False, names: frozenset[str] = frozenset()) -> Drawn:
-    """A function of a seed with given probes.
+    """Return a function of a seed with given probes.
 
     Parameters
     ----------
@@ -340,7 +340,7 @@ def draw(seed: str, dtype: str, other: str, probes: Sequence[Probe], rows: bool,
 
 
 def _has(probes: Sequence[Probe], holes: str) -> bool:
-    """Whether a template has one of some holes."""
+    """Return whether a template has one of some holes."""
     return any(probe.holes & set(holes) for probe in probes)
 
 
@@ -350,7 +350,7 @@ def _words(text: str) -> set[str]:
 
 def _body(writer: Writer, scope: _Scope, probes: Sequence[Probe], rows: bool,
           length: int, alone: bool) -> tuple[list[str], list[Equal]]:
-    """The function's lines; the values that it returns, and how each is compared."""
+    """Return the function's lines; the values that it returns, and how each is compared."""
     random = writer.random
     way = "straight" if alone else random.choice(_BODIES)
     if writer.names & _TURNS.keys() and random.random() < _STEERED:

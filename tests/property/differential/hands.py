@@ -62,7 +62,7 @@ class _Hand:
         self.pipe.send(task)
 
     def dismiss(self) -> None:
-        """Nothing more is to be done."""
+        """Tell the process that nothing more is to be done, and wait for its end."""
         self.pipe.send(None)
         self.process.join()
         self.pipe.close()

@@ -18,33 +18,33 @@ _POSITIVE = "({B} @ {B}.T + 3 * np.eye(2))"
 
 
 def library_probes() -> list[Probe]:
-    """All of them."""
+    """Return the probes of all libraries."""
     return [*_special(), *_partitions(), *_matrices(), *_random(), *_ragged(), *_pairs()]
 
 
 def _special() -> list[Probe]:
-    found = [Probe(f"special.{name}({{a}})", Equal(units=8)) for name in ("erf", "expm1", "cbrt", "exp2")]
+    probes = [Probe(f"special.{name}({{a}})", Equal(units=8)) for name in ("erf", "expm1", "cbrt", "exp2")]
     # SciPy's is 0 from 26.55 on, where the function is a subnormal number.
     # Before that it is a hundred times less exact than elsewhere, where the kernel's is not.
-    found.append(Probe("special.erfc({a} % 26)", Equal(units=512)))
-    found += [Probe(f"special.{name}({{a}})", _SPECIAL) for name in (
+    probes.append(Probe("special.erfc({a} % 26)", Equal(units=512)))
+    probes += [Probe(f"special.{name}({{a}})", _SPECIAL) for name in (
         "log1p", "expit", "logit", "log_expit", "ndtr", "entr")]
-    found += [Probe(f"special.{name}({{m}})", _SPECIAL) for name in ("gamma", "gammaln")]
-    found += [Probe(f"special.{name}({{m}})", _SPECIAL) for name in ("erfinv", "erfcinv", "ndtri", "exprel")]
-    found.append(Probe("special.psi(abs({m}) + 0.25)", _SPECIAL))
+    probes += [Probe(f"special.{name}({{m}})", _SPECIAL) for name in ("gamma", "gammaln")]
+    probes += [Probe(f"special.{name}({{m}})", _SPECIAL) for name in ("erfinv", "erfcinv", "ndtri", "exprel")]
+    probes.append(Probe("special.psi(abs({m}) + 0.25)", _SPECIAL))
     # SciPy's are less exact left of zero, and right of six.
-    found += [Probe(f"special.{name}({{m}})", Equal(units=512, absolute=16)) for name in ("erfcx", "log_ndtr")]
-    found += [Probe(f"special.{name}({{a}}, {{m}})", _SPECIAL) for name in (
+    probes += [Probe(f"special.{name}({{m}})", Equal(units=512, absolute=16)) for name in ("erfcx", "log_ndtr")]
+    probes += [Probe(f"special.{name}({{a}}, {{m}})", _SPECIAL) for name in (
         "xlogy", "xlog1py", "huber", "pseudo_huber", "rel_entr", "kl_div")]
-    found += [Probe(f"special.{name}({{m}}, {{a}})", _SPECIAL) for name in ("xlogy", "xlog1py", "rel_entr", "kl_div")]
-    found += [Probe(text, _SPECIAL, rows=True) for text in (
+    probes += [Probe(f"special.{name}({{m}}, {{a}})", _SPECIAL) for name in ("xlogy", "xlog1py", "rel_entr", "kl_div")]
+    probes += [Probe(text, _SPECIAL, rows=True) for text in (
         "special.expit({r})", "special.erf({p})", "special.xlogy({r}, {s})", "special.gammaln({r})",
         "special.logsumexp({r})", "special.softmax({r})", "special.log_softmax({r})",
         "special.logsumexp({B}, axis=1)",
         "special.softmax({B}, axis=1)", "special.softmax({B}, axis=0)",
         "special.logsumexp({B}, axis=0, keepdims=True)",
         "special.log_softmax({B}, axis=-1)", "special.logsumexp({E})", "special.softmax({E})")]
-    return found
+    return probes
 
 
 def _partitions() -> list[Probe]:
@@ -57,7 +57,7 @@ def _partitions() -> list[Probe]:
 
 
 def _matrices() -> list[Probe]:
-    found = [Probe(text.replace("POSITIVE", _POSITIVE), _SOLVED, rows=True) for text in (
+    probes = [Probe(text.replace("POSITIVE", _POSITIVE), _SOLVED, rows=True) for text in (
         "np.linalg.inv(POSITIVE)", "np.linalg.det(POSITIVE)", "np.linalg.solve(POSITIVE, {B} @ {r})",
         "np.linalg.solve(POSITIVE, {B})", "np.linalg.cholesky(POSITIVE)", "np.linalg.slogdet(POSITIVE)[1]",
         "np.linalg.slogdet(POSITIVE)[0]", "np.linalg.eigvalsh(POSITIVE)", "np.linalg.eigh(POSITIVE)[0]",
@@ -68,10 +68,10 @@ def _matrices() -> list[Probe]:
         "np.linalg.cholesky({B} @ {B}.T.conj() + 3 * np.eye(2))",
         "np.linalg.inv({B} @ {B}.T.conj() + 3 * np.eye(2))")]
     # Of the function's own types, which a matrix of float64 beside it would hide.
-    found += [Probe(text, Equal(units=64, absolute=1 << 14), rows=True) for text in (
+    probes += [Probe(text, Equal(units=64, absolute=1 << 14), rows=True) for text in (
         "np.linalg.det({B} @ {B}.T)", "np.linalg.det({B}[:, :2])", "np.linalg.eigvalsh({B} @ {B}.T)",
         "np.linalg.slogdet({B} @ {B}.T + np.eye(2))[0] ** 2")]
-    return found
+    return probes
 
 
 def _random() -> list[Probe]:
@@ -124,9 +124,9 @@ def _pairs() -> list[Probe]:
             "({p} + {k})", "({p} == {k})", "({p} // {k})", "np.where({p} > {k}, {p}, {k})",
             "np.append({r}, {k})", "np.full_like({p}, {k})", "({k}, {p})",
             "{p}[{k} % len({p})]", "({p} if {k} > 0 else -{p})", "({B} + {k}).sum(axis=0)")
-    found = [Probe(text) for text in exact] + [Probe(text, rows=True) for text in rows]
-    found += [Probe(text, Equal(parts=4), rows=True) for text in fused]
-    return [*found, Probe("({k} / 3)"), Probe("({a} / {k})", Equal(parts=4)), Probe("({k} / {m})", Equal(parts=4)),
+    probes = [Probe(text) for text in exact] + [Probe(text, rows=True) for text in rows]
+    probes += [Probe(text, Equal(parts=4), rows=True) for text in fused]
+    return [*probes, Probe("({k} / 3)"), Probe("({a} / {k})", Equal(parts=4)), Probe("({k} / {m})", Equal(parts=4)),
                     Probe("({k} ** 2)", Equal(units=2)), Probe("({m} ** {k})", Equal(units=8, parts=512)),
                     Probe("np.exp({k})", Equal(units=8)), Probe("np.sqrt(abs({k}))", EXACT),
                     Probe("math.sqrt(abs({k}))"), Probe("({k} * {V}).sum()", Equal(zero=True, units=1)),

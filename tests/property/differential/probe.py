@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Equal:
-    """What counts as equal. By default everything does but the bits of a NaN.
+    """Rule of what counts as equal: by default everything does but the bits of a NaN.
 
     Attributes
     ----------

@@ -27,9 +27,9 @@ _EXACT_C = ("sqrt", "fabs", "copysign", "fmod")
 
 
 def _operators() -> list[Probe]:
-    found = [Probe(f"({{a}} {symbol} {{b}})") for symbol in (*"+-*%&|^<>", "//", "<<", ">>", "<=", ">=", "==", "!=")]
-    found += [Probe("({a} / {b})", _PARTS), Probe("({m} / {n})", _PARTS)]
-    found += [Probe(text) for text in (
+    probes = [Probe(f"({{a}} {symbol} {{b}})") for symbol in (*"+-*%&|^<>", "//", "<<", ">>", "<=", ">=", "==", "!=")]
+    probes += [Probe("({a} / {b})", _PARTS), Probe("({m} / {n})", _PARTS)]
+    probes += [Probe(text) for text in (
         "(-{a})", "(+{a})", "(~{a})", "(not {a})", "({a} + 3)", "(2 - {a})", "({a} * 3)", "({a} * 0.5)",
         "({a} - 1.5)", "({a} // 3)", "({a} % 5)", "(7 // {a})", "(100 % {a})", "({a} // 2.5)", "({a} % 0.75)",
         "({a} << 2)", "({a} >> 1)", "(1 << {m})", "({a} & 3)", "({a} | 1)", "({a} ^ 5)", "({a} == 3)", "(2 <= {a})",
@@ -38,16 +38,16 @@ def _operators() -> list[Probe]:
         "bool({a})", "float({a})", "complex({a})", "complex({m}, {n})",
         "({a}, {b})[1]", "({a}, ({b}, {m}))", "(({a}, {b}) == ({m}, {n}))", "(({a}, 1) != ({m}, 1))",
         "({m} * {n} - {m})", "(1 if {a} else 2)", "({a} is None)", "-(-{a})")]
-    found += [Probe("(7.25 / {a})", _PARTS), Probe("({a} / 3)", _PARTS)]
-    found += [Probe(f"({{a}} {text})", Equal(units=4, parts=16)) for text in ("** 2", "** 3", "** 4", "** 0", "** 5")]
-    found += [Probe(f"({{m}} {text})", _POWER) for text in ("** 0.5", "** -1", "** 2.0", "** -2", "** {n}",
-                                                                   "** abs({n})")]
-    found += [Probe("(2 ** {m})", _POWER), Probe("(2.5 ** {m})", _POWER)]
-    found += [Probe(text, _PROMOTED) for text in (
+    probes += [Probe("(7.25 / {a})", _PARTS), Probe("({a} / 3)", _PARTS)]
+    probes += [Probe(f"({{a}} {text})", Equal(units=4, parts=16)) for text in ("** 2", "** 3", "** 4", "** 0", "** 5")]
+    probes += [Probe(f"({{m}} {text})", _POWER) for text in ("** 0.5", "** -1", "** 2.0", "** -2", "** {n}",
+                                                                    "** abs({n})")]
+    probes += [Probe("(2 ** {m})", _POWER), Probe("(2.5 ** {m})", _POWER)]
+    probes += [Probe(text, _PROMOTED) for text in (
         "({a} and {b})", "({a} or {b})", "({a} if {c} else {b})", "min({a}, {b})", "max({a}, {b}, {m})",
         "min(({a}, {b}))", "({a} if {a} else 0)", "({c} and {a})", "({a} and {c})",
         "({c} and not {a})", "min({a}, 3)", "max({a}, {m})")]
-    found += [Probe(text) for text in (
+    probes += [Probe(text) for text in (
         "sum(({a}, {m}, {b}))", "sum(({a}, {m}), {n})", "divmod({a}, {b})",
         "int({m})", "round({m})", "({m}).item()", "({x}).real", "({x}).imag", "({x}).conj()",
         "({x}).conjugate()", "({x}).ndim", "({x}).size", "np.where({c}, {a}, {b})", "np.where({a}, {m}, 1)",
@@ -56,28 +56,28 @@ def _operators() -> list[Probe]:
         "np.ones(2) * {m}", "len(({a}, {b}))", "np.arange(3) * {m}",
         "K * {m}", "({a} + K)", "W[1] + {m}", "(W * {m})", "len(W)", "W[:2]", "np.dot(W, W)", "np.max(W)",
         "twice({m})", "chosen({a}, {m})", "chosen({a}, low={m})", "pair({a}, {b})", "(lambda z: z * 2)({m})")]
-    found += [Probe(text) for text in (
+    probes += [Probe(text) for text in (
         "({m} in ({n}, 2, {b}))", "({a} not in (1, 2))", "({m} in range(3))", "pair(*({a}, {b}))", "sum([{a}, {m}])",
         "[v for v in ({a}, {m})][1]", "np.array([v for v in ({a}, {m})])", "sum(v for v in ({m}, {n}))",
         "any(v for v in ({a}, {m}))", "({a},) * 2", "np.isclose({a}, {m})", "np.allclose({m}, {n})",
         "np.round({m}, 1)", "round({m}, 1)", "np.hstack(({a}, {m}))", "chosen(*({a}, {m}))")]
-    found += [Probe("np.angle({m})", _LOOSE), Probe("max(*({a}, {m}))", _PROMOTED),
-              Probe("math.isclose({m}, {n})"), Probe("math.hypot({m}, {n}, 1)", _LOOSE)]
-    found += [Probe("pow({m}, 2)", Equal(units=2)), Probe("abs({a})", _PARTS), Probe("np.clip({a}, {m}, {n})", _ZERO),
-              Probe("np.clip({a}, 0, 2)", _ZERO)]
-    return found
+    probes += [Probe("np.angle({m})", _LOOSE), Probe("max(*({a}, {m}))", _PROMOTED),
+               Probe("math.isclose({m}, {n})"), Probe("math.hypot({m}, {n}, 1)", _LOOSE)]
+    probes += [Probe("pow({m}, 2)", Equal(units=2)), Probe("abs({a})", _PARTS), Probe("np.clip({a}, {m}, {n})", _ZERO),
+               Probe("np.clip({a}, 0, 2)", _ZERO)]
+    return probes
 
 
 def _conversions() -> list[Probe]:
-    found = []
+    probes = []
     for name in library.TYPES:
-        found += [Probe(f"np.{name}({{m}})" if "uint" not in name else f"np.{name}(abs({{m}}))")]
-        found += [Probe(f"({{m}}).astype(np.{name})" if "uint" not in name else f"abs({{m}}).astype(np.{name})")]
-    return found
+        probes += [Probe(f"np.{name}({{m}})" if "uint" not in name else f"np.{name}(abs({{m}}))")]
+        probes += [Probe(f"({{m}}).astype(np.{name})" if "uint" not in name else f"abs({{m}}).astype(np.{name})")]
+    return probes
 
 
 def _ufuncs() -> list[Probe]:
-    found = []
+    probes = []
     free = {"maximum", "minimum", "fmax", "fmin"}
     for name in (*library.UFUNC_C, *library.UFUNC_OTHER):
         ufunc = getattr(np, name)
@@ -95,35 +95,35 @@ def _ufuncs() -> list[Probe]:
         # Of complex numbers near zero NumPy's is what 1 + z has kept of them.
         equal = replace(equal, absolute=2) if name == "log1p" else equal
         equal = Equal(units=4, absolute=2) if name in ("logaddexp", "logaddexp2") else equal
-        found.append(Probe(f"np.{name}({', '.join((first, second)[:ufunc.nin])})", equal))
-    return found
+        probes.append(Probe(f"np.{name}({', '.join((first, second)[:ufunc.nin])})", equal))
+    return probes
 
 
 def _math() -> list[Probe]:
     exact = {"floor", "ceil", "trunc", "isnan", "isinf", "isfinite", "fabs", "sqrt", "copysign", "fmod", "remainder"}
     pairs = {"atan2", "hypot", "pow", "fmod", "copysign", "remainder"}
-    found = []
+    probes = []
     others = ("prod", "dist", "isclose", "frexp", "modf", "ldexp")
     for name in (*library.MATH, "hypot", *library.MATH_OTHER, *others):
-        given = "{x}, {y}" if name == "copysign" else "{m}, {n}" if name in pairs else \
+        operands = "{x}, {y}" if name == "copysign" else "{m}, {n}" if name in pairs else \
             "{m}" if name in ("gamma", "lgamma") else "{a}"
         equal = EXACT if name in exact else Equal(units=64, absolute=64) if name in ("gamma", "lgamma") else _LOOSE
-        found.append(Probe(f"math.{name}({given})", equal))
-    found += [Probe("math.floor({m})"), Probe("math.ceil({m})"), Probe("math.trunc({m})"),
-              Probe("math.log(abs({m}), 3)", _LOOSE), Probe("({m} * math.pi)"), Probe("({m} + math.inf)")]
-    return found
+        probes.append(Probe(f"math.{name}({operands})", equal))
+    probes += [Probe("math.floor({m})"), Probe("math.ceil({m})"), Probe("math.trunc({m})"),
+               Probe("math.log(abs({m}), 3)", _LOOSE), Probe("({m} * math.pi)"), Probe("({m} + math.inf)")]
+    return probes
 
 
 def _operator_module() -> list[Probe]:
-    found = []
+    probes = []
     for name, symbol in library.OPERATORS.items():
         if name in ("abs", "matmul"):
             continue
-        given = "{m}, abs({n})" if symbol == "**" else "{a}" if symbol in ("not", "~") or name in ("neg", "pos") else \
-            "{a}, {b}"
-        found.append(Probe(f"operator.{name}({given})", _POWER if symbol == "**" else
-                           _PARTS if symbol == "/" else EXACT))
-    return found
+        is_unary = symbol in ("not", "~") or name in ("neg", "pos")
+        operands = "{m}, abs({n})" if symbol == "**" else "{a}" if is_unary else "{a}, {b}"
+        probes.append(Probe(f"operator.{name}({operands})", _POWER if symbol == "**" else
+                            _PARTS if symbol == "/" else EXACT))
+    return probes
 
 
 #: Sums that no order of adding changes, for the numbers are moderate.
@@ -154,8 +154,8 @@ def _rows() -> list[Probe]:
              "np.round({r}, 1)", "np.full_like({p}, 1)", "np.cumsum({r})", "{r}.cumsum()",
              "any(v == w for v in {p} for w in {q})", "max(v for v in reversed({r}))",
              "{p}[-1 if {c} else 0]", "{p}[abs(int({m})) % len({p})]", "operator.add({p}, {q})"]
-    found = [Probe(text, rows=True) for text in exact] + [Probe("abs({p})", _PARTS, rows=True)]
-    found += [Probe(text, _ORDER, rows=True) for text in (
+    probes = [Probe(text, rows=True) for text in exact] + [Probe("abs({p})", _PARTS, rows=True)]
+    probes += [Probe(text, _ORDER, rows=True) for text in (
         "np.sum({r})", "{r}.sum()", "sum({r})", "sum({r}, {m})", "np.dot({r}, {s})", "({r} @ {s})", "{r}.dot({s})",
         "np.inner({r}, {s})", "np.vdot({r}, {s})", "np.matmul({r}, {s})", "operator.matmul({r}, {s})",
         "sum(v * v for v in {r})", "sum(v * w for v, w in zip({r}, {s}))", "sum(i * v for i, v in enumerate({r}))",
@@ -164,118 +164,119 @@ def _rows() -> list[Probe]:
         "sum(w * row for w, row in ((2, {r}), ({m}, {s})))", "np.mean({r})", "{r}.mean()",
         "np.sum({r}, dtype=np.float64)",
         "np.sum({r} * {s})", "np.sum({r}, axis=0)", "np.sum({r}, axis=-1)", "{r}.dot(2)")]
-    found += [Probe(text, Equal(units=16), rows=True) for text in (
+    probes += [Probe(text, Equal(units=16), rows=True) for text in (
         "np.prod({r})", "{r}.prod()", "np.linalg.norm({r})", "np.exp({r})", "np.sin({r})", "({r} / {s})",
         "({r} ** 2)", "np.sqrt({r})", "np.log(abs({r}))", "np.hypot({r}, {s})")]
-    found += [Probe(text, _CANCELS, rows=True) for text in ("np.var({r})", "np.std({r})", "{r}.var()", "{r}.std()")]
-    found += [Probe(text, _ZERO, rows=True) for text in (
+    probes += [Probe(text, _CANCELS, rows=True) for text in ("np.var({r})", "np.std({r})", "{r}.var()", "{r}.std()")]
+    probes += [Probe(text, _ZERO, rows=True) for text in (
         "np.min({p})", "np.max({p})", "{p}.min()", "{p}.max()", "np.clip({p}, {m}, {n})", "{p}.clip(0, 2)",
         "np.maximum({p}, {q})", "np.minimum({p}, {x})", "np.fmax({p}, {q})")]
-    found += [Probe(text, rows=True) for text in (
+    probes += [Probe(text, rows=True) for text in (
         "{B}", "{B}[0]", "{B}[:, 0]", "{B}[-1, ::-1]", "{B}.T", "np.transpose({B})", "({B} + {B}[0])", "{B}.shape",
         "np.any({B}, axis=0)", "np.all({B}, axis=1)", "np.argmin({B}, axis=-1)", "np.argmax({B})",
         "np.argmax({B}, axis=0)", "({B} > {m})", "len({B})")]
-    found += [Probe(text, _ORDER, rows=True) for text in (
+    probes += [Probe(text, _ORDER, rows=True) for text in (
         "np.sum({B})", "np.sum({B}, axis=0)", "{B}.sum(axis=1)", "np.mean({B}, axis=0)", "({B} @ {r})", "({r} @ {B}.T)",
         "np.dot({B}, {r})", "({B} @ {B}.T)", "np.min({B}, axis=1)", "{B}.max(axis=0)", "np.max({B})",
         "np.matmul({B}, {r})", "np.einsum('i,i', {r}, {s})", "np.einsum('ij,j->i', {B}, {r})", "np.nansum({r})",
         "np.nanmean({r})", "np.median({r})", "np.median({B}, axis=1)")]
-    found += [Probe(text, _ZERO, rows=True) for text in (
+    probes += [Probe(text, _ZERO, rows=True) for text in (
         "np.sort({p})", "np.sort({B}, axis=0)", "sorted({r})[0]", "{r}[np.argsort({r})[0]]", "np.nanmin({p})",
         "np.nanmax({p})", "np.einsum('i,j->ij', {r}, {s})")]
     # Calls whose arguments are given by place and by name.
-    found += [Probe(text, rows=True) for text in (
+    probes += [Probe(text, rows=True) for text in (
         "min(range(len({r})), key=lambda i: {r}[i])", "max({r}, key=abs)", "min({p}, key=lambda v: v == {x})",
         "max((v for v in {p}), key=lambda v: v > {x})", "min([v for v in {p}], default=0)", "max({p}[:0], default=3)",
         "max(range(1, 3), key=lambda i: {p}[i])", "np.argmin({B}, 1)", "np.any({B}, 0)", "np.argmax([{x}, {m}])",
         "np.count_nonzero({B}, 1)", "np.eye(2, 3, 1)", "np.append({B}, {x})")]
-    found += [Probe(text, _ORDER, rows=True) for text in (
+    probes += [Probe(text, _ORDER, rows=True) for text in (
         "sum((v for v in {r}), start={m})", "sum([v for v in {r}], 2)", "sum(range(3), start={m})",
         "sum((w * {r} for w in (1, 2)), start={s})", "np.sum({B}, 1)", "np.mean({B}, 1, np.float64)",
         "np.linalg.norm({r}, np.inf)", "np.linalg.norm({r}, ord=-np.inf)", "np.linalg.norm({B}, np.inf, axis=1)",
         "np.cumsum({r}, 0)", "np.ptp({B}, 1)")]
-    found += [Probe(text, Equal(units=16), rows=True) for text in (
+    probes += [Probe(text, Equal(units=16), rows=True) for text in (
         "np.linalg.norm({r}, 1)", "np.linalg.norm({r}, 2, 0)", "np.linalg.norm({r}, 0)", "np.linalg.norm({B}, 'fro')",
         "np.linalg.norm({B}, 1)", "np.linalg.norm({B}, 1, 0)", "np.linalg.norm({B}, ord=-np.inf)")]
-    found += [Probe(text, rows=True) for text in (
+    probes += [Probe(text, rows=True) for text in (
         "np.searchsorted(np.sort({r}), {m})", "np.digitize({m}, np.sort({r}))",
         "np.squeeze({p}[None])", "np.expand_dims({p}, -1)")]
-    found += [Probe("np.interp({m}, (0, 1, 2), W)", Equal(units=2)), Probe("np.interp({r}, (-1, 0, 2), W)",
-                                                                           Equal(units=2), rows=True)]
+    probes += [Probe("np.interp({m}, (0, 1, 2), W)", Equal(units=2)), Probe("np.interp({r}, (-1, 0, 2), W)",
+                                                                            Equal(units=2), rows=True)]
     # Loops over arrays may fuse a product and a sum of complex parts.
-    return [replace(probe, equal=replace(probe.equal, parts=max(4, probe.equal.parts))) for probe in found]
+    return [replace(probe, equal=replace(probe.equal, parts=max(4, probe.equal.parts))) for probe in probes]
 
 
 def _parameters() -> list[Probe]:
-    """Parameters of library functions: each type that is asked for, of every dtype."""
-    found = [Probe("np.full(3, {a})[1] + 0")]
+    """Return probes of parameters of library functions: each type that is asked for, of every dtype."""
+    probes = [Probe("np.full(3, {a})[1] + 0")]
     for name in library.TYPES:
-        given = "abs({r})" if "uint" in name else "{r}"
+        row = "abs({r})" if "uint" in name else "{r}"
         for function in ("sum", "prod", "cumsum", "cumprod"):
             equal = Equal(units=64, absolute=64) if name in ("float16", "float32", "complex64") else Equal(units=16)
-            found.append(Probe(f"np.{function}({given}, dtype=np.{name})", equal, rows=True))
+            probes.append(Probe(f"np.{function}({row}, dtype=np.{name})", equal, rows=True))
         if np.dtype(getattr(np, name)).kind in "fc":
-            found += [Probe(f"np.{function}({given}, dtype=np.{name})", _CANCELS, rows=True)
-                      for function in ("mean", "var", "std")]
+            probes += [Probe(f"np.{function}({row}, dtype=np.{name})", _CANCELS, rows=True)
+                       for function in ("mean", "var", "std")]
         blocks = "abs({B})" if "uint" in name else "{B}"
-        found += [Probe(f"np.sum({blocks}, axis=1, dtype=np.{name})", Equal(units=64, absolute=64), rows=True),
-                  Probe(f"({given}).sum(dtype=np.{name})", Equal(units=64, absolute=64), rows=True),
-                  Probe(f"({given}).astype(np.{name})", rows=True), Probe(f"np.array({given}, np.{name})", rows=True),
-                  Probe(f"np.asarray({given}, dtype=np.{name})", rows=True),
-                  Probe(f"np.zeros_like({{p}}, dtype=np.{name})", rows=True),
-                  Probe(f"np.full_like({{p}}, 1, dtype=np.{name})", rows=True)]
-        found += [Probe(f"np.{text}, dtype=np.{name})") for text in (
+        probes += [Probe(f"np.sum({blocks}, axis=1, dtype=np.{name})", Equal(units=64, absolute=64), rows=True),
+                   Probe(f"({row}).sum(dtype=np.{name})", Equal(units=64, absolute=64), rows=True),
+                   Probe(f"({row}).astype(np.{name})", rows=True), Probe(f"np.array({row}, np.{name})", rows=True),
+                   Probe(f"np.asarray({row}, dtype=np.{name})", rows=True),
+                   Probe(f"np.zeros_like({{p}}, dtype=np.{name})", rows=True),
+                   Probe(f"np.full_like({{p}}, 1, dtype=np.{name})", rows=True)]
+        probes += [Probe(f"np.{text}, dtype=np.{name})") for text in (
             "zeros(2", "ones((2, 1)", "full(2, 1", "arange(3", "eye(2", "array([0, 1]", "zeros_like({a}",
             "ones_like({a}")]
         filled = "abs({m})" if "uint" in name else "{m}"
-        found.append(Probe(f"np.full(2, {filled}, np.{name})"))
-    found += [Probe(text, _CANCELS, rows=True) for text in (
+        probes.append(Probe(f"np.full(2, {filled}, np.{name})"))
+    probes += [Probe(text, _CANCELS, rows=True) for text in (
         "np.var({r}, ddof=1)", "np.std({r}, ddof=1)", "{r}.var(ddof=1)", "{r}.std(ddof=1)", "np.var({B}, axis=1)",
         "np.std({B}, axis=0)", "np.var({B}, axis=0, ddof=1)", "np.std({B}, 1, ddof=1)", "np.var({B}, axis=-1)")]
-    found += [Probe(text, Equal(units=64, absolute=64), rows=True) for text in ("np.prod({B}, axis=1)", "np.prod({B})")]
-    found += [Probe(text, _ZERO, rows=True) for text in ("np.sort({B}, axis=1)", "np.sort({B})")]
-    found += [Probe(text, rows=True) for text in (
+    probes += [Probe(text, Equal(units=64, absolute=64), rows=True) for text in (
+        "np.prod({B}, axis=1)", "np.prod({B})")]
+    probes += [Probe(text, _ZERO, rows=True) for text in ("np.sort({B}, axis=1)", "np.sort({B})")]
+    probes += [Probe(text, rows=True) for text in (
         "np.all({B}, axis=0)", "np.argmin({B}, axis=0)", "np.argmax({B}, axis=1)", "np.count_nonzero({B}, axis=0)",
         "np.flip({B}, axis=1)", "np.round({r}, decimals=2)", "np.round({r}, -1)", "{r}.round(1)",
         "np.expand_dims({p}, axis=0)")]
-    return found + [Probe(text) for text in ("np.round({m}, 2)", "np.round({m}, -1)", "round({m}, -1)",
-                                             "np.round({m}, decimals=3)", "np.around({m}, 1)", "({m}).round(1)")]
+    return probes + [Probe(text) for text in ("np.round({m}, 2)", "np.round({m}, -1)", "round({m}, -1)",
+                                              "np.round({m}, decimals=3)", "np.around({m}, 1)", "({m}).round(1)")]
 
 
 def _ends() -> list[Probe]:
-    """What was wrong at the ends of types once, and its like."""
-    found = [Probe(text) for text in (
+    """Return probes of what was wrong at the ends of types once, and its like."""
+    probes = [Probe(text) for text in (
         "(({x} // 7), (-{x} // 7))", "(({x} // 2), (-{x} // 2), ({x} % 2))", "(({x} % 7), (-{x} % 7), (-({x} % 7)))",
         "(({x} // {y}), (-{x} // {y}))", "(({x} // -3), (-{x} // -3))", "(abs({x}) // 7)", "(abs({x}) < 0)",
         "(-{x} > 0)", "((0 - {x}) // 3)", "({x} * -1 // 3)", "divmod({x}, 7)",
         "divmod(-{x}, 7)", "(np.fmod({x}, 7), np.fmod(-{x}, 7))", "max(-{x}, {x})", "(np.sign({x}) * {x} // 3)",
         "({x} - {y} - 1)", "({x} // 3 * 3 + {x} % 3)", "(-{x} >> 1, {x} >> 1)")]
-    found += [Probe(text, _PARTS) for text in ("np.abs({x} - {m})", "(-abs({x}))", "(abs(-{x}) % 5)")]
-    found += [Probe(f"np.{name}({{a}})") for name in ("float32", "float64", "complex64", "complex128", "bool_")]
+    probes += [Probe(text, _PARTS) for text in ("np.abs({x} - {m})", "(-abs({x}))", "(abs(-{x}) % 5)")]
+    probes += [Probe(f"np.{name}({{a}})") for name in ("float32", "float64", "complex64", "complex128", "bool_")]
     # Of integers alone, as of floats what is beyond an integer is not defined.
-    found += [Probe(f"(~{{a}}).astype(np.{name})") for name in library.TYPES]
-    found += [Probe(f"np.{name}(~{{a}})", _LOOSE) for name in ("sqrt", "cbrt", "exp2", "log2")]
-    found += [Probe(text, _ORDER, rows=True) for text in (
+    probes += [Probe(f"(~{{a}}).astype(np.{name})") for name in library.TYPES]
+    probes += [Probe(f"np.{name}(~{{a}})", _LOOSE) for name in ("sqrt", "cbrt", "exp2", "log2")]
+    probes += [Probe(text, _ORDER, rows=True) for text in (
         "np.sum({E})", "{E}.sum()", "np.mean({E})", "np.nanmean({E})", "np.nansum({E})", "np.median({E})",
         "np.trapezoid({E})", "np.trapezoid({E}, dx=2)", "np.dot({E}, {E})", "np.sum({E}, dtype=np.float64)",
         "np.mean({E}, dtype=np.float64)", "sum({E})", "np.prod({E}[:2])",
         "np.linalg.norm({E}, 0)")]
-    found.append(Probe("np.linalg.norm({E}, np.inf)", replace(_ORDER, parts=4), rows=True))
+    probes.append(Probe("np.linalg.norm({E}, np.inf)", replace(_ORDER, parts=4), rows=True))
     # Of the greatest number half the difference of two is it or is infinite, as the difference is rounded.
-    found += [Probe(text, Equal(zero=True, units=4), rows=True) for text in (
+    probes += [Probe(text, Equal(zero=True, units=4), rows=True) for text in (
         "np.quantile({E}, 0)", "np.quantile({E}, 1)", "np.quantile({E}, 0.0)", "np.quantile({E}, 0.5)",
         "np.quantile({E}, 1.0)", "np.percentile({E}, 30)", "np.percentile({E}, 100)", "np.quantile({E}[:1], 1)",
         "np.gradient({E})", "np.interp({m}, (0, 1, 2), W)")]
-    found += [Probe(text, rows=True) for text in (
+    probes += [Probe(text, rows=True) for text in (
         "np.diff({E})", "np.cumsum({E})", "np.argmin({E})", "np.argmax({E})", "min({E})", "max({E})",
         "max({E}, key=abs)", "any({E})", "np.isclose({E}, {p})", "np.tril({E})", "np.triu({B})", "np.diag({E})",
         "np.searchsorted(np.sort({r}), {E})", "np.outer({E}, {E})", "np.count_nonzero({E})", "{E}[()]",
         "np.select([{E} > 1, {E} > 0], [{E}, {p}], {m})")]
-    found += [Probe(text, _ZERO, rows=True) for text in (
+    probes += [Probe(text, _ZERO, rows=True) for text in (
         "np.min({E})", "np.max({E})", "np.nanmin({E})", "np.nanmax({E})", "np.ptp({E})", "np.sort({E})",
         "{E}[np.argsort({E})]",
         "np.clip({E}, {m}, {n})")]
-    return found
+    return probes
 
 
 def _unique(probes: list[Probe]) -> tuple[Probe, ...]:
@@ -305,7 +306,7 @@ def pair(z, other):
 
 
 def captured(dtype: str) -> dict[str, object]:
-    """The module's variables K and W."""
+    """Return the module's variables K and W, of a dtype."""
     kind = np.dtype(dtype)
     return {"K": kind.type(1), "W": np.array([1, 0, 1] if kind.kind == "b" else [1, 2, 3], kind)}
 

@@ -1,4 +1,4 @@
-"""What is kept of a run: figures as JSON, the table of what was covered as Markdown."""
+"""Record of a run: figures as JSON, the table of what was covered as Markdown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Verdicts = Mapping[Key, Verdict]
 
 
 def summary(tally: Tally, verdicts: Verdicts, seconds: float) -> str:
-    """A few lines."""
+    """Return the figures of a run in a few lines."""
     lines = [f"{tally.functions:,} functions, each of its own for its dtypes and lengths, on {tally.records:,} records "
              f"in {seconds:,.0f} s: {len(tally.differences)} differ"]
     if verdicts:
@@ -40,7 +40,7 @@ def summary(tally: Tally, verdicts: Verdicts, seconds: float) -> str:
 
 
 def _met(tally: Tally, verdicts: Verdicts, syntax: bool) -> str:
-    """How many pairs of one sort were met often enough."""
+    """Return the numbers of pairs of one sort, and of those that were met often enough, in words."""
     pairs = [pair for pair in tally.pairs if is_syntax(pair[0]) == syntax]
     short = [pair for pair in short_of(tally, verdicts) if is_syntax(pair[0]) == syntax]
     sort, counted = ("a node or an operator", "functions") if syntax else ("a function or an attribute", "records")
@@ -62,7 +62,7 @@ _KIND_NAMES = {RAISES: "are errors, in Python and here, which was checked",
 
 
 def table(tally: Tally) -> str:
-    """The functions in which each node, operator and function met each dtype."""
+    """Return the functions in which each node, operator and function met each dtype."""
     names = sorted({name for name, _ in tally.pairs}, key=lambda name: (name not in nodes(), not is_syntax(name), name))
     lines = ["| | " + " | ".join(DTYPES) + " |", "|---" * (len(DTYPES) + 1) + "|"]
     for name in names:
@@ -76,17 +76,17 @@ def _shown(text: str) -> str:
 
 
 def impossible(tally: Tally, verdicts: Verdicts) -> str:
-    """The pairs that no function met, with what is said where one is written."""
-    found: dict[tuple[str, str], list[str]] = {}
+    """Return the pairs that no function met, with what is said where one is written."""
+    lacks: dict[tuple[str, str], list[str]] = {}
     for (name, dtype), (kind, words) in _unmet(tally, verdicts).items():
-        found.setdefault((name, f"{kind}: {words}"), []).append(dtype)
+        lacks.setdefault((name, f"{kind}: {words}"), []).append(dtype)
     lines = ["| | of | what is said |", "|---|---|---|"]
-    lines += [f"| {_shown(name)} | {', '.join(dtypes)} | {_shown(words)} |" for (name, words), dtypes in found.items()]
+    lines += [f"| {_shown(name)} | {', '.join(dtypes)} | {_shown(words)} |" for (name, words), dtypes in lacks.items()]
     return "\n".join(lines)
 
 
 def _unmet(tally: Tally, verdicts: Verdicts) -> dict[Pair, tuple[str, str]]:
-    """The pairs that no function met and no template meets, with the verdict on one and what is said."""
+    """Return the pairs that no function met and no template meets, with the verdict on one and what is said."""
     reached = set(tally.pairs) | set(short_of(tally, verdicts))
     shortest = _shortest_refused(verdicts)
     names = {*nodes(), *(name for one in verdicts.values() for name in one.names), *(name for name, _ in tally.pairs)}
@@ -96,8 +96,8 @@ def _unmet(tally: Tally, verdicts: Verdicts) -> dict[Pair, tuple[str, str]]:
 
 
 def _shortest_refused(verdicts: Verdicts) -> dict[Pair, tuple[int, str, str]]:
-    """For each name and dtype the shortest template that has the one and does not run with the other: its length, the
-    verdict and what is said.
+    """Return, for each name and dtype, the shortest template that has the one and does not run with the other: its
+    length, the verdict and what is said.
 
     One pass over the verdicts for the names of each template, and one for those that do not run, as there are 10^5.
     """
@@ -115,48 +115,50 @@ def _shortest_refused(verdicts: Verdicts) -> dict[Pair, tuple[int, str, str]]:
 
 
 def rounding() -> str:
-    """What templates may be off by, for each dtype of a result."""
-    found: dict[Equal, list[str]] = {}
+    """Return the table of the rules by which values of templates count as equal."""
+    rules: dict[Equal, list[str]] = {}
     for probe in PROBES:
-        found.setdefault(probe.equal, []).append(probe.text)
+        rules.setdefault(probe.equal, []).append(probe.text)
     lines = ["Integers and bools are equal. Of a float x of a dtype with the epsilon e (float16 2^-10, float32 2^-23, "
              "float64 2^-52) a kernel's value may be off by `units` e |x| and by `absolute` e; where an operand is "
              "complex also by `parts` e |x|. A NaN is a NaN. What is so near the largest number may be infinite.",
              "", "| units | absolute | parts | | templates |", "|---|---|---|---|---|"]
-    for equal, texts in found.items():
+    for equal, texts in rules.items():
         zero = "a zero of either sign" if equal.zero else "of the type of the way taken" if equal.promoted else ""
         shown = "all others" if equal == EXACT else ", ".join(map(_shown, texts))
         lines.append(f"| {equal.units:g} | {equal.absolute:g} | {equal.parts:g} | {zero} | {shown} |")
     return "\n".join(lines)
 
 
-def written(given: Namespace, command: str, tally: Tally, verdicts: Verdicts, seconds: float) -> None:
+def written(args: Namespace, command: str, tally: Tally, verdicts: Verdicts, seconds: float) -> None:
     """Keep a run."""
     kinds = Counter(one.kind for one in verdicts.values())
     short = short_of(tally, verdicts)
     kept = {
-        "command": command, "commit": commit_of(_ROOT), "device": given.device, "seed": given.seed,
+        "command": command, "commit": commit_of(_ROOT), "device": args.device, "seed": args.seed,
         "functions": tally.functions, "records": tally.records, "differences": tally.differences,
-        "seconds": round(seconds, 1), "jobs": given.jobs,
+        "seconds": round(seconds, 1), "jobs": args.jobs,
         "processor seconds": {name: round(value) for name, value in tally.seconds.items()},
         "machine": platform.machine(), "python": platform.python_version(), "numpy": np.__version__,
         "verdicts": dict(kinds), "pairs": len(tally.pairs), "met often enough": len(tally.pairs) - len(short),
         "not often enough": {" of ".join(pair): count for pair, count in short.items()},
         "not in the language": sorted({one.words for one in verdicts.values() if one.kind == LACKS}),
     }
-    Path(given.keep).write_text(json.dumps(kept, indent=1) + "\n")
+    Path(args.keep).write_text(json.dumps(kept, indent=1) + "\n")
     words = summary(tally, verdicts, seconds).replace("\n", "\n\n")
-    parts = [f"# Generated functions on `{given.device}`", f"`{command}` at {kept['commit']}", words,
+    parts = [f"# Generated functions on `{args.device}`", f"`{command}` at {kept['commit']}", words,
              "## Functions in which each met each dtype", table(tally)]
     if verdicts:
         parts += ["## What cannot be met", "What the shortest template of each says where it is written for the dtype.",
                   impossible(tally, verdicts)]
     parts += ["## What counts as equal", rounding()]
-    Path(given.keep).with_suffix(".md").write_text("\n\n".join(parts) + "\n")
+    Path(args.keep).with_suffix(".md").write_text("\n\n".join(parts) + "\n")
 
 
 def commit_of(root: Path) -> str:
-    """The commit of a working tree, and whether it has changes that count; ``VISPARK_COMMIT`` where there is no git."""
+    """Return the commit of a working tree, and whether it has changes that count; ``VISPARK_COMMIT`` where there is no
+    git.
+    """
     if "VISPARK_COMMIT" in os.environ:
         return os.environ["VISPARK_COMMIT"]
 

@@ -53,42 +53,42 @@ class Launch:
         return len(next(iter(self.fields.values())))
 
     def outputs(self) -> list[np.ndarray]:
-        """Arrays for what it writes."""
+        """Return arrays for what the kernel writes."""
         return [np.zeros((self.count, *output.shape), output.dtype) for output in self.kernel.outputs]
 
     def ports(self, outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The arrays that it reads and writes, in order."""
+        """Return the arrays that the kernel reads and writes, in order."""
         named = {output.name: array for output, array in zip(self.kernel.outputs, outputs, strict=True)}
         return [np.ascontiguousarray(self.fields[one.name]) if one.kind == "input" else named[one.name]
                 for one in self.kernel.parameters if one.kind in ("input", "output")]
 
     def given(self) -> list[np.ndarray]:
-        """The other parameters, in order: an array, or a number as an array of one."""
+        """Return the other parameters, in order: an array, or a number as an array of one."""
         return [np.ascontiguousarray(value).reshape(-1) for value in self.kernel.values((self.call,))]
 
     def works(self) -> np.ndarray:
         """Entry, first row and rows of each thread block's work; the last ones in the middle of a tile."""
         tile = self.kernel.tile
-        found = [(0, first, min(tile, self.count - first)) for first in range(0, self.count, tile)]
-        return np.array(found, np.int64).reshape(-1, 3)
+        tiles = [(0, first, min(tile, self.count - first)) for first in range(0, self.count, tile)]
+        return np.array(tiles, np.int64).reshape(-1, 3)
 
 
 class Runner(Protocol):
     """A device that runs units."""
 
     def run(self, launches: Sequence[Launch], kept: bool = False) -> list[list[np.ndarray]]:
-        """Each launch's outputs; ``kept``: the compiled unit will be met again."""
+        """Return each launch's outputs; ``kept``: the compiled unit will be met again."""
 
 
 def runner(device: str, careful: bool = True) -> Runner:
-    """The one for ``"host"`` or ``"cuda"``; one that is not ``careful`` compiles as fast as it can."""
+    """Return the runner for ``"host"`` or ``"cuda"``; one that is not ``careful`` compiles as fast as it can."""
     return _cuda(careful) if device == "cuda" else _host(_CAREFUL if careful else "0")
 
 
 # -- the units' text --------------------------------------------------------------------------------------------------
 
 def _bodies(launches: Sequence[Launch], head: str) -> str:
-    """The kernels, each in a namespace of its own, after the helpers of all of them."""
+    """Return the kernels, each in a namespace of its own, after the helpers of all of them."""
     bodies = []
     for number, launch in enumerate(launches):
         text = launch.kernel.source
@@ -99,20 +99,20 @@ def _bodies(launches: Sequence[Launch], head: str) -> str:
 
 
 def host_text(launches: Sequence[Launch]) -> str:
-    """One kernel that calls the one asked for."""
+    """Return the text of one kernel that calls the one asked for."""
     lines = [_bodies(launches, "static __device__ __noinline__ void kernel("),
              'extern "C" __global__ void unit(const long long which, const long long* works, void* const* ports,',
              "                                void** given)", "{", "    switch (which) {"]
     for number, launch in enumerate(launches):
         others = [one for one in launch.kernel.parameters if one.kind not in ("input", "output")]
-        given = "".join(f", {'' if one.pointer else '*'}({C_TYPES[np.dtype(one.dtype).name]}*)given[{place}]"
-                        for place, one in enumerate(others))
-        lines.append(f"    case {number}: unit_{number}::kernel(works, ports{given}); break;")
+        arguments = "".join(f", {'' if one.pointer else '*'}({C_TYPES[np.dtype(one.dtype).name]}*)given[{place}]"
+                            for place, one in enumerate(others))
+        lines.append(f"    case {number}: unit_{number}::kernel(works, ports{arguments}); break;")
     return "\n".join([*lines, "    }", "}", ""])
 
 
 def cuda_text(launches: Sequence[Launch]) -> str:
-    """A module of kernels."""
+    """Return the text of a module of kernels."""
     return _bodies(launches, 'extern "C" __global__ void kernel_{number}(')
 
 
@@ -130,19 +130,19 @@ class _Host:
     def run(self, launches: Sequence[Launch], kept: bool = False) -> list[list[np.ndarray]]:
         self.cache.kept = kept
         compiled = self.device.compile(Source(host_text(launches), "unit.cu", ("-fmad=false",)), "unit")
-        found = []
+        results = []
         for number, launch in enumerate(launches):
-            found.append(launch.outputs())
-            works, ports, given = launch.works(), launch.ports(found[-1]), launch.given()
-            addresses = [np.array([array.ctypes.data for array in arrays], np.uintp) for arrays in (ports, given)]
+            results.append(launch.outputs())
+            works, ports, others = launch.works(), launch.ports(results[-1]), launch.given()
+            addresses = [np.array([array.ctypes.data for array in arrays], np.uintp) for arrays in (ports, others)]
             arguments = [np.int64(number), *(np.uint64(array.ctypes.data) for array in (works, *addresses))]
             if len(works):
                 self.device.launch(compiled, (len(works),), (1,), arguments, stream=self.device.stream())
-        return found
+        return results
 
 
 class _Cache(KernelCache):
-    """Keeps units only where they will be met again."""
+    """Cache of kernels that keeps units only where they will be met again."""
 
     kept = False
 
@@ -182,32 +182,33 @@ class _Cuda:
         options = (*self.options, *(() if framed else ("-DVISPARK_ALONE=1",)))
         cubin = compile_cubin(Source(cuda_text(launches), "unit.cu", options), "unit_0::kernel_0", self.arch)
         module = self._do(driver.cuModuleLoadData(cubin.code))
-        found = [launch.outputs() for launch in launches]
+        results = [launch.outputs() for launch in launches]
         memory = _Arena(self._do)
         placed = [[[memory.place(array) for array in arrays]
                    for arrays in ([launch.works()], launch.ports(outputs), launch.given())]
-                  for launch, outputs in zip(launches, found, strict=True)]
+                  for launch, outputs in zip(launches, results, strict=True)]
         base = memory.begin()
         tables = [memory.place(np.array([base + place for place in ports], np.uint64)) for _, ports, _ in placed]
         memory.put()
-        for number, (launch, (works, _, given), table) in enumerate(zip(launches, placed, tables, strict=True)):
+        for number, (launch, (works, _, others), table) in enumerate(zip(launches, placed, tables, strict=True)):
             function = self._do(driver.cuModuleGetFunction(module, f"kernel_{number}".encode()))
-            self._launch(function, launch, framed, base + works[0], base + table, [base + place for place in given])
+            self._launch(function, launch, framed, base + works[0], base + table, [base + place for place in others])
         self._do(driver.cuCtxSynchronize())
         memory.get()
         self._do(driver.cuModuleUnload(module))
-        for launch, outputs, (_, ports, _) in zip(launches, found, placed, strict=True):
+        for launch, outputs, (_, ports, _) in zip(launches, results, placed, strict=True):
             for array, place in zip(launch.ports(outputs), ports, strict=True):
                 if any(array is output for output in outputs):
                     array.reshape(-1).view(np.uint8)[:] = memory.image[place:place + array.nbytes]
-        return found
+        return results
 
-    def _launch(self, function: Any, launch: Launch, framed: bool, works: int, table: int, given: list[int]) -> None:
-        """The parameters by address, each where a buffer of its own holds it."""
+    def _launch(self, function: Any, launch: Launch, framed: bool, works: int, table: int,
+                addresses: list[int]) -> None:
+        """Pass the parameters by address, each where a buffer of its own holds it, and launch."""
         others = [one for one in launch.kernel.parameters if one.kind not in ("input", "output")]
         kept = [np.array([works], np.uint64), np.array([table], np.uint64)]
         kept += [np.array([address], np.uint64) if one.pointer else value
-                 for one, address, value in zip(others, given, launch.given(), strict=True)]
+                 for one, address, value in zip(others, addresses, launch.given(), strict=True)]
         pointers = (ctypes.c_void_p * len(kept))(*(array.ctypes.data for array in kept))
         threads, shared = (launch.kernel.block, launch.kernel.shared) if framed else (1, 0)
         if shared > _PLAIN_SHARED:
@@ -227,7 +228,7 @@ _PLAIN_SHARED = 48 << 10
 
 
 def _is_taken(options: tuple[str, ...], arch: str) -> bool:
-    """Whether this NVRTC has options: older ones cannot hurry."""
+    """Return whether this NVRTC has options, as older ones cannot hurry."""
     try:
         compile_cubin(Source('extern "C" __global__ void nothing() {}', "nothing.cu", options), "nothing", arch)
     except CompileError:
@@ -242,14 +243,14 @@ class _Arena:
         self.do, self.size_so_far, self.arrays, self.base = do, 256, list[tuple[int, np.ndarray]](), None
 
     def place(self, array: np.ndarray) -> int:
-        """Where an array will be."""
-        found = self.size_so_far
-        self.arrays.append((found, array))
+        """Give an array its place, and return that."""
+        start = self.size_so_far
+        self.arrays.append((start, array))
         self.size_so_far += -(-array.nbytes // 256) * 256
-        return found
+        return start
 
     def begin(self) -> int:
-        """The address of it all; the tables of ports that follow find room at its end."""
+        """Allocate the memory, and return its address; the tables of ports that follow find room at its end."""
         self.size = self.size_so_far + 512 * len(self.arrays) + 4096
         self.base = self.do(driver.cuMemAlloc(self.size))
         return int(self.base)
@@ -262,7 +263,7 @@ class _Arena:
         self.do(driver.cuMemcpyHtoD(self.base, self.image.ctypes.data, self.size))
 
     def get(self) -> None:
-        """What the GPU's memory holds now."""
+        """Copy what the GPU's memory holds now, and free it."""
         self.do(driver.cuMemcpyDtoH(self.image.ctypes.data, self.base, self.size))
         self.do(driver.cuMemFree(self.base))
 

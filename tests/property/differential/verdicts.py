@@ -1,4 +1,4 @@
-"""How each template and each dtype stand to each other: it runs, or is an error as in Python, or the language lacks it.
+"""Verdicts on each template with each dtype: it runs, or is an error as in Python, or the language lacks it.
 
 All of them take a while to judge, so they are kept beside the machine's other temporary files, under a name that
 changes with the translator, these templates and NumPy. With operands of two dtypes there are five times as many; those
@@ -52,7 +52,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is so, what was said where it does not run, and the nodes and functions that met the dtype."""
+    """Verdict, what was said where it does not run, and the nodes and functions that met the dtype."""
 
     kind: str
     words: str = ""
@@ -64,13 +64,14 @@ _VERDICTS: dict[Key, Verdict] = {}
 
 
 def keys(mixed: bool) -> list[Key]:
-    """All templates with the dtypes and lengths that they may meet; ``mixed``: also with operands of two dtypes."""
+    """Return all templates with the dtypes and lengths that they may meet; ``mixed``: also with operands of two dtypes.
+    """
     return [Key(probe.text, dtype, other, length) for probe in PROBES for dtype in data.DTYPES
             for other in (data.DTYPES if probe.mixes and mixed else (dtype,)) for length in _lengths(probe)]
 
 
 def key_of(probe: Probe, dtype: str, other: str, length: int) -> Key:
-    """The key that decides for a function of these dtypes, with rows of a length."""
+    """Return the key that decides for a function of these dtypes, with rows of a length."""
     return Key(probe.text, dtype, other if probe.mixes else dtype, min(length, _LONG) if probe.rows else _LONG)
 
 
@@ -79,7 +80,7 @@ def _lengths(probe: Probe) -> tuple[int, ...]:
 
 
 def verdict(key: Key) -> Verdict:
-    """The verdict on a key: what Python refuses for these types the translator must refuse."""
+    """Return the verdict on a key: what Python refuses for these types the translator must refuse."""
     if key not in _VERDICTS:
         _VERDICTS[key] = _judged(key)
     return _VERDICTS[key]
@@ -89,27 +90,27 @@ def _judged(key: Key) -> Verdict:
     probe, names = _PROBES[key.text], set()
     drawn = draw(f"alone {key.text} {key.dtype} {key.other} {key.length}", key.dtype, key.other, [probe], probe.rows,
                  key.length, alone=True)
-    said = ""
+    refusal = ""
     with recording() as recorder:
         recorder.clear((key.dtype,))
         try:
             fuse((TracedCall(trace(imported(drawn))),), drawn.record())
         except TranslationError as error:
-            said = str(error).splitlines()[0]
+            refusal = str(error).splitlines()[0]
         except BROKEN as error:
             return Verdict(WRONG, f"{type(error).__name__}: {error}")
         names |= {name for name, dtype in recorder.pairs if dtype == key.dtype}
-    asked = expected(drawn)
-    if asked.mistyped and not said:
-        return Verdict(WRONG, f"Python refuses it, the translator does not: {asked.refused}")
-    kind = RAISES if asked.refused else LACKS if said else RUNS
-    return Verdict(kind, said or asked.refused, frozenset(names) if kind == RUNS else frozenset())
+    python = expected(drawn)
+    if python.mistyped and not refusal:
+        return Verdict(WRONG, f"Python refuses it, the translator does not: {python.refused}")
+    kind = RAISES if python.refused else LACKS if refusal else RUNS
+    return Verdict(kind, refusal or python.refused, frozenset(names) if kind == RUNS else frozenset())
 
 
 # -- all of them ------------------------------------------------------------------------------------------------------
 
 def judge_all(jobs: int, mixed: bool = False) -> dict[Key, Verdict]:
-    """The verdicts on all keys, kept ones where they are."""
+    """Return the verdicts on all keys, kept ones where they are."""
     name = f"vispark-verdicts-{os.getuid()}-{digest(SOURCES)[:16]}{'-mixed' * mixed}"
     file = Path(tempfile.gettempdir()) / name
     if file.exists():
@@ -118,11 +119,11 @@ def judge_all(jobs: int, mixed: bool = False) -> dict[Key, Verdict]:
     every = keys(mixed)
     chunks = [every[first:first + _CHUNK] for first in range(0, len(every), _CHUNK)]
     with multiprocessing.get_context("fork").Pool(jobs) as pool:
-        for chunk, found in zip(chunks, pool.imap(_judge, chunks), strict=True):
-            _VERDICTS.update(zip(chunk, found, strict=True))
-    with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as made:
-        made.write(pickle.dumps(_VERDICTS))
-    os.replace(made.name, file)
+        for chunk, judged in zip(chunks, pool.imap(_judge, chunks), strict=True):
+            _VERDICTS.update(zip(chunk, judged, strict=True))
+    with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as written:
+        written.write(pickle.dumps(_VERDICTS))
+    os.replace(written.name, file)
     return dict(_VERDICTS)
 
 
@@ -131,7 +132,7 @@ def _judge(chunk: Sequence[Key]) -> list[Verdict]:
 
 
 def digest(patterns: Sequence[str]) -> str:
-    """Of the sources that patterns name, and of NumPy."""
+    """Return the digest of the sources that patterns name, and of NumPy."""
     files = sorted(path for pattern in patterns for path in _ROOT.glob(pattern) if path.is_file())
     parts = [np.__version__.encode()] + [path.name.encode() + b"\0" + path.read_bytes() for path in files]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()

@@ -25,10 +25,10 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=1, help="sow every so manieth fault")
     parser.add_argument("--first", type=Path, default=KEPT, metavar="FILE", help="a table: its tests are run first")
     parser.add_argument("--keep", default="", metavar="FILE", help="write the table, as Markdown")
-    given = parser.parse_args()
+    args = parser.parse_args()
     commit = commit_of(ROOT)
-    first = caught_before(given.first) if given.first.exists() else {}
-    chosen = [fault for fault in FAULTS if given.only in fault.name][::given.every]
+    first = caught_before(args.first) if args.first.exists() else {}
+    chosen = [fault for fault in FAULTS if args.only in fault.name][::args.every]
     with tempfile.TemporaryDirectory(prefix="vispark-faults-") as scratch:
         # The others are copies of this one, so that one may go on working on the sources.
         sound = copy(Path(scratch), "sound")
@@ -36,7 +36,7 @@ def main() -> int:
         if caught := run(sound, None, tests=known if len(known) == len(chosen) else FAST).caught:
             print(f"the tests fail without a fault: {caught}")
             return 2
-        with ThreadPoolExecutor(given.jobs) as pool:
+        with ThreadPoolExecutor(args.jobs) as pool:
             outcomes: list[Outcome] = []
             for outcome in pool.map(lambda fault: run(copy(Path(scratch), fault.name, sound), fault,
                                                       first.get(fault.name, "")), chosen):
@@ -44,8 +44,8 @@ def main() -> int:
                 outcomes.append(outcome)
     missed = [outcome.fault.name for outcome in outcomes if not outcome.caught]
     print(f"{len(outcomes) - len(missed)} of {len(outcomes)} faults were caught")
-    if given.keep:
-        Path(given.keep).write_text(table(outcomes, commit))
+    if args.keep:
+        Path(args.keep).write_text(table(outcomes, commit))
     return 1 if missed else 0
 
 

@@ -34,7 +34,7 @@ _FORK = multiprocessing.get_context("fork")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What caught a fault: the first test that failed; empty if none did."""
+    """Result of a fault: the first test that failed; empty if none did."""
 
     fault: Fault | None
     caught: str
@@ -42,16 +42,16 @@ class Outcome:
 
 
 def copy(scratch: Path, name: str, root: Path = ROOT) -> Path:
-    """A copy of the sources, without the compiled modules that another process is just writing."""
-    found = scratch / re.sub(r"\W+", "-", name)
-    found.mkdir()
+    """Make a copy of the sources, without the compiled modules that another process is just writing."""
+    target = scratch / re.sub(r"\W+", "-", name)
+    target.mkdir()
     for part in _PARTS:
         source = root / part
         if source.is_dir():
-            shutil.copytree(source, found / part, ignore=shutil.ignore_patterns("*.cu", "*.pyc.*"))
+            shutil.copytree(source, target / part, ignore=shutil.ignore_patterns("*.cu", "*.pyc.*"))
         else:
-            shutil.copy(source, found / part)
-    return found
+            shutil.copy(source, target / part)
+    return target
 
 
 def sow(root: Path, fault: Fault) -> None:
@@ -79,7 +79,7 @@ def run(root: Path, fault: Fault | None, first: str = "", tests: Sequence[str] =
 
 
 def _failing_case(root: Path, file: str, construct: str) -> str:
-    """What a hand-picked case says, alone, in a process that has loaded all but the translator before."""
+    """Return the error of a hand-picked case, alone, in a process that has loaded all but the translator before."""
     child = _FORK.Process(target=_try_case, args=(root, file, construct))
     child.start()
     child.join(_SECONDS)
@@ -93,7 +93,7 @@ def _failing_case(root: Path, file: str, construct: str) -> str:
 
 
 def _try_case(root: Path, file: str, construct: str) -> None:
-    """Ends the process with what a case raises, if it does."""
+    """End the process with what a case raises, if it does."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     sys.dont_write_bytecode = True
     for name in [name for name in sys.modules if name.startswith(("tests.", "vispark.translate"))]:
@@ -107,39 +107,39 @@ def _try_case(root: Path, file: str, construct: str) -> None:
 
 
 def _failure(root: Path, tests: Sequence[str]) -> str:
-    """The first of some tests that fails; empty if none does. Copies have no golden files."""
+    """Return the first of some tests that fails; empty if none does. Copies have no golden files."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", "-p",
                "no:randomly", f"--timeout={_SECONDS}", "-k", "not is_the_one_that_is_kept", *tests]
     environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
     try:
-        made = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, errors="replace",
-                              timeout=_SECONDS, check=False)
+        ended = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, errors="replace",
+                               timeout=_SECONDS, check=False)
     except subprocess.TimeoutExpired:
         return "a kernel or the translator does not end"
-    return _first_failure(made)
+    return _first_failure(ended)
 
 
 def caught_before(file: Path) -> dict[str, str]:
-    """The test that caught each fault, by the fault's name, from a table that was kept."""
-    found = {}
+    """Return the test that caught each fault, by the fault's name, from a table that was kept."""
+    tests = {}
     for line in file.read_text().splitlines():
         cells = [cell.strip().replace(chr(92) + "|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
         if len(cells) == _CELLS and (test := re.fullmatch(r"(\S+\.py): (.+)", cells[-1])):
-            found[cells[0]] = f"tests/{test[1]}::{test[2]}"
-    return found
+            tests[cells[0]] = f"tests/{test[1]}::{test[2]}"
+    return tests
 
 
-def _first_failure(made: subprocess.CompletedProcess) -> str:
-    if made.returncode in (0, pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED):
+def _first_failure(ended: subprocess.CompletedProcess) -> str:
+    if ended.returncode in (0, pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED):
         return ""
-    found = re.search(r"^(?:FAILED|ERROR) tests/(\S+?\.py)(?:::(.*?))?(?: - .*)?$", made.stdout, re.M)
-    if found is None:
-        return f"the tests end with {made.returncode}"
-    return f"{found[1]}: {found[2]}" if found[2] else found[1]
+    failed = re.search(r"^(?:FAILED|ERROR) tests/(\S+?\.py)(?:::(.*?))?(?: - .*)?$", ended.stdout, re.M)
+    if failed is None:
+        return f"the tests end with {ended.returncode}"
+    return f"{failed[1]}: {failed[2]}" if failed[2] else failed[1]
 
 
 def table(outcomes: Sequence[Outcome], commit: str) -> str:
-    """The outcomes as Markdown."""
+    """Return the outcomes as Markdown."""
     caught = sum(bool(outcome.caught) for outcome in outcomes)
     lines = ["# Faults sown into the translator", "",
              f"{len(outcomes)} faults at {commit}, each sown by itself: {caught} were caught, each by the test that is "
