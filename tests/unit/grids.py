@@ -44,7 +44,7 @@ class Case:
                 for _, positions in sorted(held.items()) for box in covered(positions)]
 
     def given(self, axis: int, side: int) -> np.ndarray:
-        """The values of a side, for the ghosts of the whole grid there, edges included."""
+        """Return the values of a side, for the ghosts of the whole grid there, edges included."""
         shape = [extent + 2 * width for extent, width in zip(self.lattice.shape, self.widths, strict=True)]
         shape[axis] = self.widths[axis]
         values = np.full(shape, self.fixed[axis][side], "i8")
@@ -79,18 +79,18 @@ def _copy(piece: Copied | Filled, case: Case, memories: Sequence[np.ndarray], sl
 
 def run_tables(entries: np.ndarray, works: np.ndarray, source: np.ndarray | None = None,
                target: np.ndarray | None = None) -> None:
-    """What the kernel does with tables; addresses count from the arrays given, or are the process's own."""
+    """Copy as the kernel does by tables; addresses count from the arrays given, or are the process's own."""
     for work in works:
         entry = entries[work["copy"]]
         unit, nx = int(entry["unit"]), int(entry["nx"])
         for row in range(work["first"], work["first"] + work["rows"]):
             z, y = divmod(int(row), int(entry["ny"]))
-            came = _memory(source, int(entry["source"]) + z * int(entry["from_z"]) + y * int(entry["from_y"]),
-                           nx, unit, int(entry["from_x"]))
-            goes = _memory(target, int(entry["target"]) + z * int(entry["to_z"]) + y * int(entry["to_y"]),
-                           nx, unit, int(entry["to_x"]))
+            source_row = _memory(source, int(entry["source"]) + z * int(entry["from_z"]) + y * int(entry["from_y"]),
+                                 nx, unit, int(entry["from_x"]))
+            target_row = _memory(target, int(entry["target"]) + z * int(entry["to_z"]) + y * int(entry["to_y"]),
+                                 nx, unit, int(entry["to_x"]))
             assert (entry["target"] + entry["to_y"] * (entry["ny"] > 1)) % unit == 0
-            goes[...] = came
+            target_row[...] = source_row
 
 
 def _memory(base: np.ndarray | None, start: int, nx: int, unit: int, step: int) -> np.ndarray:
@@ -102,12 +102,12 @@ def _memory(base: np.ndarray | None, start: int, nx: int, unit: int, step: int) 
 
 
 def coordinates(shape: Triple) -> np.ndarray:
-    """A field in which every cell has a number of its own."""
+    """Return a field in which every cell has a number of its own."""
     return np.arange(1, np.prod(shape) + 1, dtype="i8").reshape(shape)
 
 
 def padded(full: np.ndarray, case: Case) -> np.ndarray:
-    """A field with the ghosts of the whole grid, padded along one axis after the other."""
+    """Return a field with the ghosts of the whole grid, padded along one axis after the other."""
     for axis in AXES:
         for side in (0, 1):
             width = [(0, 0)] * 3
@@ -128,7 +128,7 @@ def padded(full: np.ndarray, case: Case) -> np.ndarray:
 
 
 def _slab(full: np.ndarray, case: Case, axis: int, side: int) -> np.ndarray:
-    """The values of a side for those axes that are padded already."""
+    """Return the values of a side for those axes that are padded already."""
     values = case.given(axis, side)
     inner = [slice(None) if at <= axis else slice(width, width + extent)
              for at, (width, extent) in enumerate(zip(case.widths, case.lattice.shape, strict=True))]

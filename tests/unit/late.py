@@ -107,8 +107,8 @@ class LateDevice(HostDevice):
 
 @contextmanager
 def late_bench(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    """A worker whose only device is late."""
+    """Run a worker whose only device is late."""
     monkeypatch.setattr("gpu_worker.server.handlers.open_devices",
                         lambda *_, **__: [LateDevice("host:0", cache=KernelCache())])
-    with bench(path, "host") as found:
-        yield found
+    with bench(path, "host") as worker:
+        yield worker

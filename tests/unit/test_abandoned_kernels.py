@@ -37,16 +37,16 @@ began.wait()
 
 @pytest.fixture
 def client() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """The ends of a connection: a process's, and its client's."""
-    mine, other = socket.socketpair()
-    with mine, other:
-        yield mine, other
+    """Yield the ends of a connection: a process's, and its client's."""
+    own, other = socket.socketpair()
+    with own, other:
+        yield own, other
 
 
 def _plan(end: socket.socket | None, running: Place | None = None, at: list[int] | None = None) -> Watched:
-    given = at or [0]
+    progress = at or [0]
     client = caller.Caller(-1 if end is None else end.fileno())
-    return Watched(lambda: running, lambda: given[0], client)
+    return Watched(lambda: running, lambda: progress[0], client)
 
 
 def test_a_plan_that_waits_behind_a_kernel_of_nobody_ends_it_in_time(client):
@@ -117,8 +117,8 @@ def test_a_client_counts_as_waiting_but_where_its_plan_runs(tmp_path: Path):
     ("other.close()\ntime.sleep(1)\nos._exit(0)", False),
     ("with box.waiting():\n    time.sleep(1)\nos._exit(0)", False)])
 def test_a_process_is_ended_and_tells_why(tmp_path: Path, then: str, ended: bool):
-    status, found = die(tmp_path / "app.box", SPINS + then)
-    assert (status == -9) is ended and (found.failure is not None) is ended
+    status, record = die(tmp_path / "app.box", SPINS + then)
+    assert (status == -9) is ended and (record.failure is not None) is ended
     if ended:
-        assert (found.failure.number, found.failure.operation) == (81, "heat")
-        assert "that nobody waited for any more" in found.failure.message
+        assert (record.failure.number, record.failure.operation) == (81, "heat")
+        assert "that nobody waited for any more" in record.failure.message

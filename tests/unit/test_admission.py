@@ -1,4 +1,4 @@
-"""Which plans have memory of devices beside which."""
+"""Admission of plans to memory of devices, beside others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``aggregate`` computes of a record and how it is joined, read off its two functions."""
+"""Aggregations read off the two functions of ``aggregate``: what is computed of a record, and how it is joined."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RATE = 0.5
 
 
 def counted(acc, x):
-    """By way of locals, some of them of the record alone."""
+    """Add by way of locals, some of them of the record alone."""
     sums, count = acc
     twice = x * 2
     if x > 0:
@@ -53,10 +53,10 @@ LOWERED: dict[str, tuple[Callable, Callable, tuple[Leaf, ...]]] = {
 
 @pytest.mark.parametrize(("step", "combine", "leaves"), LOWERED.values(), ids=LOWERED)
 def test_what_is_lowered(step: Callable, combine: Callable, leaves: tuple[Leaf, ...]):
-    found = aggregation_of(step, combine)
-    assert isinstance(found, Aggregation) and found.fold.leaves == leaves
+    aggregation = aggregation_of(step, combine)
+    assert isinstance(aggregation, Aggregation) and aggregation.fold.leaves == leaves
     # What is computed of a record can be a kernel.
-    kernel = specialise(found.mapped, ElementSpec((ElementField("", "float32"),)))
+    kernel = specialise(aggregation.mapped, ElementSpec((ElementField("", "float32"),)))
     assert [output.name for output in kernel.outputs] == [leaf.place for leaf in leaves]
 
 
@@ -67,9 +67,9 @@ def test_a_local_that_changes_afterwards_does_not_change_what_was_joined():
         y = 3 * x
         return t[0], t[1] + y
 
-    found = aggregation_of(step, both)
-    assert isinstance(found, Aggregation)
-    assert [statement.targets[0].name for statement in found.mapped.definition.body
+    aggregation = aggregation_of(step, both)
+    assert isinstance(aggregation, Aggregation)
+    assert [statement.targets[0].name for statement in aggregation.mapped.definition.body
             if isinstance(statement, nodes.Assign)] == ["y", "part_0", "y", "part_1"]
 
 
@@ -87,8 +87,8 @@ def test_a_local_that_changes_afterwards_does_not_change_what_was_joined():
     (print, operator.add, "print"), (lambda t, x: t + x, print, "print"),
 ])
 def test_what_is_not_lowered(step: Callable, combine: Callable, reason: str):
-    found = aggregation_of(step, combine)
-    assert isinstance(found, str) and reason in found
+    answer = aggregation_of(step, combine)
+    assert isinstance(answer, str) and reason in answer
 
 
 def test_totals():

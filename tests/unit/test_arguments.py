@@ -140,8 +140,8 @@ BOX = np.dtype([("offset", "i8"), ("near", PAR, (3,))], align=True)
 def test_arrays_of_structures():
     boxes = np.zeros((2, 5), BOX)
     boxes["near"]["scale"] = 0.5
-    for given in (boxes, boxes.view(f"V{BOX.itemsize}"), boxes.astype(BOX.newbyteorder(">"))):
-        argument = record(P.boxes, given, OUT).arguments[0]
+    for array in (boxes, boxes.view(f"V{BOX.itemsize}"), boxes.astype(BOX.newbyteorder(">"))):
+        argument = record(P.boxes, array, OUT).arguments[0]
         assert (argument.dtype, argument.shape) == ("|V56", (2, 5))
         np.testing.assert_array_equal(np.frombuffer(bytes(argument.data), BOX).reshape(2, 5), boxes)
     changed = record(P.boxes, boxes, OUT)
@@ -151,9 +151,9 @@ def test_arrays_of_structures():
     assert isinstance(launch_of(changed).arguments[0], ArrayArgument)
     points = np.zeros(3, np.dtype("f4,f4,f4,f4"))
     assert record(P.vectors, points, OUT).arguments[0].dtype == "|V16"
-    for given in (points, boxes):
-        record(P.opaque, given, OUT, 3)
-        record(P["any<Opaque>"], given, OUT)
+    for array in (points, boxes):
+        record(P.opaque, array, OUT, 3)
+        record(P["any<Opaque>"], array, OUT)
 
 
 @pytest.mark.parametrize("kernel, value, words", [

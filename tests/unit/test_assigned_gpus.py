@@ -18,7 +18,7 @@ from vispark.runtime.executor.assigned_gpus import AssignedGpus, on_machine
 
 @pytest.fixture
 def executor(monkeypatch, tmp_path):
-    """Makes this process one of an executor with some command line, resources file and CUDA_VISIBLE_DEVICES."""
+    """Make this process one of an executor with some command line, resources file and CUDA_VISIBLE_DEVICES."""
     def become(arguments: dict[str, str] | None = None, file: object = None, visible: str | None = None) -> None:
         arguments = dict(arguments or {})
         if file is not None:
@@ -128,5 +128,5 @@ def test_a_python_worker_that_outlives_its_executor_is_no_other_processs(tmp_pat
                           stdout=subprocess.PIPE, text=True, env=os.environ) as executor:
         assert int(executor.stdout.readline()) == executor.pid
         executor.kill()
-        said, _ = executor.communicate("\n\n")
-    assert int(said) == executor.pid      # and not the process that adopts orphans, which never ends
+        printed, _ = executor.communicate("\n\n")
+    assert int(printed) == executor.pid      # and not the process that adopts orphans, which never ends

@@ -127,18 +127,18 @@ def _group() -> Group:
 def test_a_document_is_read_back_as_it_was_written(tmp_path):
     path, groups = tmp_path / "found.json", [_group(), Group("empty", {})]
     path.write_text(json.dumps(document(groups, machine=machine.description(), **machine.commit())))
-    found, again = read(path)
+    contents, again = read(path)
     assert again == groups
-    assert found["machine"]["cores"] == machine.cores()
+    assert contents["machine"]["cores"] == machine.cores()
 
 
 def test_a_document_with_other_figures_than_its_samples_is_refused(tmp_path):
-    path, made = tmp_path / "found.json", document([_group()])
-    made["benchmarks"][0]["series"][0]["median"] *= 2
-    path.write_text(json.dumps(made))
+    path, contents = tmp_path / "found.json", document([_group()])
+    contents["benchmarks"][0]["series"][0]["median"] *= 2
+    path.write_text(json.dumps(contents))
     with pytest.raises(ValueError, match=r"figures of tiny"):
         read(path)
-    path.write_text(json.dumps(made | {"schema": 0}))
+    path.write_text(json.dumps(contents | {"schema": 0}))
     with pytest.raises(ValueError, match="schema 0"):
         read(path)
 
@@ -172,9 +172,9 @@ def test_the_fused_kernel_gives_the_gradient(host, rows, partitions, together, k
     points, w = Points(rows, partitions), np.linspace(-1, 1, FEATURES)
     exact = sum(gradient(points.block(index), w) for index in range(partitions))
     loop = Loop(host, points, Fused.on(kind, 1), together=together)
-    found = loop.gradient(w.astype(np.float32))
-    np.testing.assert_allclose(found, exact, rtol=0, atol=1e-5 * np.abs(exact).max())
-    np.testing.assert_array_equal(loop.gradient(w.astype(np.float32)), found)
+    computed = loop.gradient(w.astype(np.float32))
+    np.testing.assert_allclose(computed, exact, rtol=0, atol=1e-5 * np.abs(exact).max())
+    np.testing.assert_array_equal(loop.gradient(w.astype(np.float32)), computed)
     loop.close()
     assert host.memory().used == 0
 
@@ -233,14 +233,14 @@ def test_all_kernels_alone_are_launched_on_a_device_that_does_nothing(monkeypatc
 
 def test_what_loads_is_held_against_the_slower_of_its_copies():
     copies, alone = transport.COPIES.format(8), transport.ONE_COPY
-    found = [Series(alone, (1.0,), nbytes=10), Series(copies, (1.0,), nbytes=80),
-             Series("send and htod, kept, in one process", (1.0,), nbytes=3, against=(alone, transport.PINNED)),
-             Series("send and htod, kept, in 8 processes", (1.0,), nbytes=24, against=(copies, transport.PINNED))]
-    transport.note_bar(found)
-    assert [each.notes.get("of_the_bar") for each in found] == [None, None, pytest.approx(0.5), pytest.approx(0.5)]
-    transport.note_bar([*found, Series(transport.PINNED, (1.0,), nbytes=50)])
-    assert found[2].notes["of_the_bar"] == pytest.approx(0.5)
-    assert found[3].notes["of_the_bar"] == pytest.approx(0.8)
+    series = [Series(alone, (1.0,), nbytes=10), Series(copies, (1.0,), nbytes=80),
+              Series("send and htod, kept, in one process", (1.0,), nbytes=3, against=(alone, transport.PINNED)),
+              Series("send and htod, kept, in 8 processes", (1.0,), nbytes=24, against=(copies, transport.PINNED))]
+    transport.note_bar(series)
+    assert [each.notes.get("of_the_bar") for each in series] == [None, None, pytest.approx(0.5), pytest.approx(0.5)]
+    transport.note_bar([*series, Series(transport.PINNED, (1.0,), nbytes=50)])
+    assert series[2].notes["of_the_bar"] == pytest.approx(0.5)
+    assert series[3].notes["of_the_bar"] == pytest.approx(0.8)
 
 
 def test_iterations_of_the_flow_are_those_of_float64_cut_or_whole():
@@ -253,20 +253,20 @@ def test_iterations_of_the_flow_are_those_of_float64_cut_or_whole():
 
 
 def _in_blocks(whole: np.ndarray, halos: Halos, step: Callable) -> np.ndarray:
-    """A step of a field that is cut into blocks along its last axes, each with what the others give it."""
+    """Do a step of a field that is cut into blocks along its last axes, each with what the others give it."""
     axes = range(whole.ndim - len(halos.splits), whole.ndim)
     parts = [np.array_split(np.arange(whole.shape[axis]), count)
              for axis, count in zip(axes, halos.splits, strict=True)]
     places = {at: (..., *(slice(parts[axis][n][0], parts[axis][n][-1] + 1) for axis, n in enumerate(at)))
               for at in np.ndindex(*halos.splits)}
-    given: dict = {at: {} for at in places}
+    strips: dict = {at: {} for at in places}
     for at, place in places.items():
         for other, (offset, strip) in halos.given(at, whole[place]):
-            given[other][offset] = strip
-    found = np.empty_like(whole)
+            strips[other][offset] = strip
+    result = np.empty_like(whole)
     for at, place in places.items():
-        found[place] = step(whole[place], given[at])
-    return found
+        result[place] = step(whole[place], strips[at])
+    return result
 
 
 @pytest.mark.parametrize(("shape", "halos", "step"), [
@@ -282,9 +282,9 @@ def test_an_iteration_of_the_flow_is_24_maps_that_few_passes_do():
     fields = [ElementField(name, dtype) for name, dtype in flow.FIELDS.items()]
     maps = [specialise_stencil(trace(function, args), fields, args, dims=2) for function, args in flow.PHASES]
     assert len(maps) == 24 and sum(len(each.fields) + len(each.outputs) for each in maps) == flow.STEP_FIELDS
-    given = hiding.lowered(flow.solver(flow.Plane((64, 64), (2, 2), 1)))
-    passes = [given.kernels[phase.launch].launch for phase in given.step.phases]
-    assert all(phase.halos for phase in given.step.phases)
+    lowering = hiding.lowered(flow.solver(flow.Plane((64, 64), (2, 2), 1)))
+    passes = [lowering.kernels[phase.launch].launch for phase in lowering.step.phases]
+    assert all(phase.halos for phase in lowering.step.phases)
     assert 2 * sum(len(each.inputs) + len(each.outputs) for each in passes) < flow.STEP_FIELDS
 
 
@@ -325,8 +325,8 @@ def test_figures_are_drawn_of_what_there_is(tmp_path):
 
     paths = [tmp_path / name for name in ("one.json", "two.json")]
     for gpus, path in enumerate(paths, 1):
-        made = document([program(1), program(10), sized(100), sized(1000)], machine={"gpus": []}, gpus_used=gpus)
-        path.write_text(json.dumps(made))
+        contents = document([program(1), program(10), sized(100), sized(1000)], machine={"gpus": []}, gpus_used=gpus)
+        path.write_text(json.dumps(contents))
     drawn = plots.draw(paths, tmp_path / "figures", "svg")
     assert [path.stem for path in drawn] == ["ways", "breakdown", "iterations", "sizes", "gpus"]
     assert ">CuPy<" in drawn[0].read_text() and ">kernel<" in drawn[1].read_text()
@@ -341,8 +341,8 @@ def test_figures_are_drawn_of_what_there_is(tmp_path):
 
 
 def test_whole_programs_take_turns_and_long_ones_are_left_out():
-    def way(each: float, off: float = 0.0) -> Callable[[int], programs.Ran]:
-        return lambda count: programs.Ran(each * count, np.array([1.0, count + off]), {"kernel": each})
+    def way(seconds: float, off: float = 0.0) -> Callable[[int], programs.Ran]:
+        return lambda count: programs.Ran(seconds * count, np.array([1.0, count + off]), {"kernel": seconds})
 
     ways = {programs.OURS: way(0.06), "slow": way(0.5), "wrong": way(0.02, off=1.0)}
     program = programs.Program("p", {"size": 3}, ways, 1e-3, {"absent": "no GPU"})
@@ -360,8 +360,8 @@ def test_whole_programs_take_turns_and_long_ones_are_left_out():
 
 
 def test_what_tasks_say_of_their_time_is_kept_by_kind():
-    found = programs.by_kind([{"parse": 1.0}, {"parse": 2.0, "kernel": 3.0}])
-    assert found == {"parse": [1.0, 2.0], "kernel": [0.0, 3.0]}
+    times = programs.by_kind([{"parse": 1.0}, {"parse": 2.0, "kernel": 3.0}])
+    assert times == {"parse": [1.0, 2.0], "kernel": [0.0, 3.0]}
 
 
 def test_the_text_that_is_measured_is_what_the_reader_reads(tmp_path):

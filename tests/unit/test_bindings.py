@@ -1,4 +1,4 @@
-"""What is held under which name."""
+"""Bindings of values to names."""
 
 from __future__ import annotations
 

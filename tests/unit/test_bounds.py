@@ -1,4 +1,4 @@
-"""What is kept for later use has a bound, and what was used last stays."""
+"""Bounds of what is kept for later use; what was used last stays."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def test_a_vrdd_that_stays_keeps_no_recordings_that_are_gone(monkeypatch: pytest
 
 def test_plans_that_are_used_stay_while_others_come(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(driver_plans, "_PLANS", 4)
-    made: list[str] = []
+    shapes: list[str] = []
 
     def make(self: driver_plans.PlanCache, chain, start, shape, *_: object) -> driver_plans.DistributedExecutable:
-        made.append(shape)
+        shapes.append(shape)
         return driver_plans.DistributedExecutable((), None, "", ())
 
     monkeypatch.setattr(driver_plans.PlanCache, "_lower", make)
@@ -51,7 +51,7 @@ def test_plans_that_are_used_stay_while_others_come(monkeypatch: pytest.MonkeyPa
     for number in range(20):
         ready("hot")
         ready(f"cold {number}")
-    assert made.count("hot") == 1
+    assert shapes.count("hot") == 1
     assert len(plans._plans) == 4
 
 

@@ -28,7 +28,7 @@ STRAY = "5" * 32
 
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user without records."""
+    """Have a user without records; return the folder of these."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv("VISPARK_HISTORY", str(tmp_path / "history.db"))
@@ -45,10 +45,10 @@ def _create(name: str, *words: str, platform: str = "local") -> Result:
 
 def test_a_local_cluster_is_created_listed_shown_submitted_to_and_deleted():
     assert _create("laptop", "-p", "cores=2", "-p", "device=host").exit_code == YES
-    (found,) = json.loads(_vispark("cluster", "list", "--json").output)["clusters"]
-    assert (found["name"], found["platform"], found["state"], found["details"]["master"]) == (
+    (cluster,) = json.loads(_vispark("cluster", "list", "--json").output)["clusters"]
+    assert (cluster["name"], cluster["platform"], cluster["state"], cluster["details"]["master"]) == (
         "laptop", "local", "ready", "local[2]")
-    assert found["id"] in _vispark("cluster", "show", "laptop").output
+    assert cluster["id"] in _vispark("cluster", "show", "laptop").output
     line = json.loads(_vispark("submit", "--cluster", "laptop", "--name", "demo", "--verbose", "--conf",
                                "spark.cores.max=1", "--dry-run", "--json", "job.py", "--name", "x").stdout)["command"]
     assert line[1:] == ["--master", "local[2]", "--conf", "spark.vispark.device=host", "--conf", "spark.cores.max=1",
@@ -62,16 +62,16 @@ def test_a_local_cluster_is_created_listed_shown_submitted_to_and_deleted():
     assert _vispark("cluster", "list").output == "no clusters\n"
 
 
-@pytest.mark.parametrize(("words", "said"), [
+@pytest.mark.parametrize(("words", "message"), [
     (["-p", "cors=2"], "meant cores?"),
     (["-p", "cores=many"], "cores is a whole number from 1 to 4096"),
     (["-p", "cores"], "a parameter is NAME=VALUE"),
     (["-p", "cores=1", "-p", "cores=2"], "given twice"),
     (["-p", "device=GPU!"], "device is a device as spark.vispark.device takes it"),
 ])
-def test_parameters_that_are_wrong_are_named(state: Path, words: list[str], said: str):
+def test_parameters_that_are_wrong_are_named(state: Path, words: list[str], message: str):
     ended = _create("laptop", *words)
-    assert ended.exit_code == USAGE and said in ended.output
+    assert ended.exit_code == USAGE and message in ended.output
     assert not state.exists()
 
 
@@ -102,10 +102,10 @@ def test_a_record_that_cannot_be_read_is_named(state: Path):
 def test_each_platform_lists_its_parameters_which_have_valid_defaults(platform: str):
     rows = json.loads(_create("any", "--parameters", "--json", platform=platform).output)["parameters"]
     parameters = platform_of(platform).parameters
-    assert [row["name"] for row in rows] == [each.name for each in parameters]
-    for each in parameters:
-        if each.default:
-            each.check(each.default)
+    assert [row["name"] for row in rows] == [parameter.name for parameter in parameters]
+    for parameter in parameters:
+        if parameter.default:
+            parameter.check(parameter.default)
 
 
 def test_a_dry_run_of_a_standalone_cluster_starts_and_records_nothing(state: Path):
@@ -148,7 +148,7 @@ def test_a_directory_that_others_may_read_is_left_as_it_is(tmp_path: Path, monke
 
 @pytest.fixture
 def stray(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process with the tags of a cluster that is not recorded."""
+    """Run a process with the tags of a cluster that is not recorded."""
     marks = {tagged_processes.ID: STRAY, tagged_processes.NAME: "theirs", tagged_processes.PLACE: str(tmp_path / "it")}
     with subprocess.Popen(["sleep", "60"], env=os.environ | marks) as process:
         yield process
@@ -156,9 +156,9 @@ def stray(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_a_cluster_that_is_not_recorded_is_found_and_refuses_to_be_deleted(stray: subprocess.Popen[bytes]):
-    found = [each for each in json.loads(_vispark("cluster", "list", "--json").output)["clusters"]
-             if each["id"] == STRAY]
-    assert [(each["name"], each["is_recorded"], each["state"]) for each in found] == [("theirs", False, "starting")]
+    clusters = [each for each in json.loads(_vispark("cluster", "list", "--json").output)["clusters"]
+                if each["id"] == STRAY]
+    assert [(each["name"], each["is_recorded"], each["state"]) for each in clusters] == [("theirs", False, "starting")]
     for words in ([], ["--id", "6" * 32]):
         ended = _vispark("cluster", "delete", "theirs", *words)
         assert ended.exit_code == NO and f"vispark cluster delete theirs --id {STRAY}" in ended.output
@@ -175,15 +175,15 @@ def test_the_id_of_another_cluster_deletes_nothing():
     assert _vispark("cluster", "show", "laptop").exit_code == YES
 
 
-@pytest.mark.parametrize(("words", "said"), [
+@pytest.mark.parametrize(("words", "message"), [
     (["--confg", "a=b", "job.py"], "No such option"),
     (["--conf", "spark.vispark.devic=host", "job.py"], "the nearest is spark.vispark.device"),
     (["--conf", "spark.vispark.device", "job.py"], "a setting is NAME=VALUE"),
     ([], "Missing argument"),
 ])
-def test_submit_refuses_what_spark_or_vispark_would(words: list[str], said: str):
+def test_submit_refuses_what_spark_or_vispark_would(words: list[str], message: str):
     ended = _vispark("submit", *words)
-    assert ended.exit_code == USAGE and said in ended.output
+    assert ended.exit_code == USAGE and message in ended.output
 
 
 def test_secrets_are_in_a_file_that_no_other_user_reads_beside_the_users_own_settings(
@@ -223,15 +223,15 @@ def test_a_submitted_run_is_kept_with_its_trace_and_its_break_down(tmp_path: Pat
         echo '{json.dumps(ANSWER)}' >"${{each#*=}}";; esac; done\nexit 3\n""")
     (tmp_path / "job.py").write_text("pass\n")
     _create("laptop")
-    found = json.loads(_vispark("submit", "--cluster", "laptop", "--json", str(tmp_path / "job.py")).output)
+    answer = json.loads(_vispark("submit", "--cluster", "laptop", "--json", str(tmp_path / "job.py")).output)
     (run,) = History().whole_job(1)["runs"]
-    assert (run["kind"], run["state"], run["cluster"], run["log"]) == ("gpu", "failed", "laptop", found["trace"])
+    assert (run["kind"], run["state"], run["cluster"], run["log"]) == ("gpu", "failed", "laptop", answer["trace"])
     assert run["conf"] == {"profile": {"transport": 0.125, "compile": 0.125, "kernel": 0.25}, "plans": {
         "/srv/job.py:7": 1}, "lines": {"/srv/job.py:7": {"transport": 0.125, "compile": 0.125, "kernel": 0.25}}}
     assert (tmp_path / "traces").stat().st_mode & 0o777 == 0o700
     slices = [each["name"] for each in json.loads(Path(run["log"]).read_text())["traceEvents"] if each["ph"] == "X"]
     assert slices == ["vmap, sum: transport", "vmap, sum: compile", "vmap, sum: kernel"]
-    assert json.loads(_vispark("report", "job", "1", "--json").output)["runs"][0]["id"] == found["run"]
+    assert json.loads(_vispark("report", "job", "1", "--json").output)["runs"][0]["id"] == answer["run"]
     History().prune(runs=0, is_gone=os.unlink)
     assert not Path(run["log"]).exists()
 
@@ -241,8 +241,8 @@ def test_a_submitted_run_is_kept_with_its_trace_and_its_break_down(tmp_path: Pat
 def test_a_run_whose_driver_is_elsewhere_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]):
     _made_spark_submit(tmp_path, monkeypatch, 'echo "$@"\n')
     (tmp_path / "job.py").write_text("pass\n")
-    found = json.loads(_vispark("submit", "--json", *words, str(tmp_path / "job.py")).output)
-    assert found["run"] is None and "eventLog" not in found["stdout"] and History().count() == 0
+    answer = json.loads(_vispark("submit", "--json", *words, str(tmp_path / "job.py")).output)
+    assert answer["run"] is None and "eventLog" not in answer["stdout"] and History().count() == 0
 
 
 @pytest.mark.parametrize("words", [["--conf", "spark.eventLog.dir=hdfs:///logs"], ["--properties-file", "own.conf"]])
@@ -251,22 +251,22 @@ def test_event_logs_of_the_users_own_stay(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     Path("own.conf").write_text("spark.eventLog.enabled true\n")
     Path("job.py").write_text("pass\n")
-    said = json.loads(_vispark("submit", "--json", *words, "job.py").output)["stdout"]
-    assert "spark.vispark.journal=" in said and "eventLog.compress" not in said
+    output = json.loads(_vispark("submit", "--json", *words, "job.py").output)["stdout"]
+    assert "spark.vispark.journal=" in output and "eventLog.compress" not in output
 
 
 # -- vispark run --cluster -------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize(("words", "status", "said"), [
+@pytest.mark.parametrize(("words", "status", "message"), [
     (["--cluster", "nothing"], UNKNOWN, "no cluster nothing"),
     (["--cluster", "laptop", "--device", "host"], USAGE, "--device is that of the cluster"),
     (["--cluster", "laptop", "--conf", "spark.vispark.devic=host"], USAGE, "the nearest is spark.vispark.device"),
     (["--conf", "a"], USAGE, "a setting is NAME=VALUE")])
-def test_run_refuses_clusters_and_settings_that_are_none(tmp_path: Path, words: list[str], status: int, said: str):
+def test_run_refuses_clusters_and_settings_that_are_none(tmp_path: Path, words: list[str], status: int, message: str):
     _create("laptop")
     (tmp_path / "job.py").write_text("pass\n")
     ended = _vispark("run", "--out", str(tmp_path / "out"), *words, str(tmp_path / "job.py"))
-    assert ended.exit_code == status and said in ended.output, ended.output
+    assert ended.exit_code == status and message in ended.output, ended.output
 
 
 def test_programs_of_a_block_run_on_the_cluster_and_its_secret_is_no_argument(monkeypatch: pytest.MonkeyPatch):

@@ -1,4 +1,4 @@
-"""What is sent to platforms that are not here, as files: command lines for YARN, objects for Kubernetes.
+"""Requests to platforms that are not here, as files: command lines for YARN, objects for Kubernetes.
 
 ``VISPARK_UPDATE_GOLDEN=1`` writes them anew.
 """
@@ -26,9 +26,10 @@ validate = pytest.importorskip("kubernetes_validate")
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "clusters"
 
 
-def _record(platform: str, **given: str) -> Record:
-    return Record("night", "0123456789abcdef" * 2, "", checked(platform_of(platform).parameters, given), "recorded",
-                  "2026-01-01T00:00:00+00:00", platform, {"place": "/state/night", "api": "https://10.0.0.1:6443"})
+def _record(platform: str, **parameters: str) -> Record:
+    return Record("night", "0123456789abcdef" * 2, "", checked(platform_of(platform).parameters, parameters),
+                  "recorded", "2026-01-01T00:00:00+00:00", platform,
+                  {"place": "/state/night", "api": "https://10.0.0.1:6443"})
 
 
 def _is_golden(name: str, text: str) -> None:
@@ -38,11 +39,11 @@ def _is_golden(name: str, text: str) -> None:
     assert path.read_text() == text
 
 
-@pytest.mark.parametrize(("name", "given"), [
+@pytest.mark.parametrize(("name", "parameters"), [
     ("yarn.txt", {}), ("yarn_archive.txt", {"archive": "hdfs:///environment.tar.gz", "gpus": "2", "cores": "2"}),
     ("yarn_without_gpus.txt", {"gpus": "0", "device": "host", "queue": "night"})])
-def test_command_lines_for_yarn(name: str, given: dict[str, str]):
-    line = spark_submit.command_line(yarn._settings(_record("yarn", **given)), [("name", "job")], "job.py", ["1"])
+def test_command_lines_for_yarn(name: str, parameters: dict[str, str]):
+    line = spark_submit.command_line(yarn._settings(_record("yarn", **parameters)), [("name", "job")], "job.py", ["1"])
     _is_golden(name, "\n".join(["spark-submit", *line[1:]]) + "\n")
 
 
@@ -56,8 +57,8 @@ def test_a_cluster_of_yarn_needs_the_settings_of_hadoop(tmp_path: Path, monkeypa
     shown = json.loads(CliRunner().invoke(main, ["cluster", "show", "night", "--json"]).output)
     place = Path(shown["details"]["place"])
     assert shown["state"] == "ready" and {each.name for each in place.iterdir()} == {"submit.sh", "gpus.sh"}
-    said = CliRunner().invoke(main, ["submit", "--cluster", "night", "--dry-run", "--json", "job.py"])
-    assert json.loads(said.output)["environment"] == ["HADOOP_CONF_DIR"]
+    planned = CliRunner().invoke(main, ["submit", "--cluster", "night", "--dry-run", "--json", "job.py"])
+    assert json.loads(planned.output)["environment"] == ["HADOOP_CONF_DIR"]
     (tmp_path / "yarn-site.xml").unlink()
     assert CliRunner().invoke(main, ["submit", "--cluster", "night", "--dry-run", "job.py"]).exit_code == UNKNOWN
     assert CliRunner().invoke(main, ["cluster", "delete", "night"]).exit_code == YES and not place.exists()
@@ -65,8 +66,8 @@ def test_a_cluster_of_yarn_needs_the_settings_of_hadoop(tmp_path: Path, monkeypa
 
 def test_objects_for_kubernetes_are_valid_and_as_they_were():
     objects = kubernetes.objects(_record("kubernetes", gpus="2", executors="3"))
-    for each in objects:
-        validate.validate(each, validate.latest_version(), strict=True)
+    for manifest in objects:
+        validate.validate(manifest, validate.latest_version(), strict=True)
     _is_golden("kubernetes.json", json.dumps(objects, indent=2) + "\n")
 
 
@@ -93,11 +94,11 @@ class _StubApi:
         self.instead, self.namespaces = instead, {}
 
     def call(self, method: str, path: str, body: dict | None = None) -> object:
-        found = self.instead.get((method, path.rpartition("/")[2]), self)
-        if isinstance(found, Exception):
-            raise found
-        if found is not self:
-            return found
+        answer = self.instead.get((method, path.rpartition("/")[2]), self)
+        if isinstance(answer, Exception):
+            raise answer
+        if answer is not self:
+            return answer
         if path == "/api/v1/namespaces":
             self.namespaces[body["metadata"]["name"]] = body
         elif method == "DELETE":

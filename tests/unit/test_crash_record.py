@@ -1,4 +1,4 @@
-"""What a process was doing is known after its death."""
+"""Crash records: the work of a process is known after its death."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def die(path: Path, code: str) -> tuple[int, crash_record.CrashRecord]:
-    """The status and the crash record of a process that runs ``code`` with ``box`` and ``place``."""
+    """Return the status and the crash record of a process that runs ``code`` with ``box`` and ``place``."""
     program = ("import ctypes, os, signal, sys, threading, time\nfrom gpu_worker.system.crash_record import *\n"
                "from gpu_worker.protocol.errors import *\nfrom gpu_worker.protocol.wire import failure_of\n"
                f"from pathlib import Path\nbox = CrashRecorder(Path({str(path)!r}), epoch=5)\nbox.watch()\n"
@@ -36,82 +36,82 @@ def die(path: Path, code: str) -> tuple[int, crash_record.CrashRecord]:
 
 
 def test_nothing_is_blamed_on_a_process_that_ends_well(path):
-    status, found = die(path, "with box.running(place, None):\n    pass")
-    assert (status, found.epoch, found.failure) == (0, 5, None)
+    status, record = die(path, "with box.running(place, None):\n    pass")
+    assert (status, record.epoch, record.failure) == (0, 5, None)
 
 
 def test_a_kill_from_outside_is_nobody_s_fault(path):
-    status, found = die(path, "with box.running(place, None):\n    os.kill(os.getpid(), signal.SIGKILL)")
-    assert (status, found.failure) == (-signal.SIGKILL, None)
+    status, record = die(path, "with box.running(place, None):\n    os.kill(os.getpid(), signal.SIGKILL)")
+    assert (status, record.failure) == (-signal.SIGKILL, None)
 
 
 def test_a_handler_s_mark_names_kernel_and_signal(path):
-    _, found = die(path, """
+    _, record = die(path, """
 other = threading.Thread(target=lambda: box.running(Place("8", 0, "other", ""), None).__enter__())
 other.start(); other.join()
 with box.running(place, None):
     mark = (ctypes.c_int32 * 2).from_address(current_slot())
     mark[1], mark[0] = signal.SIGFPE, CULPRIT
     os.kill(os.getpid(), signal.SIGKILL)""")
-    failure = found.failure
+    failure = record.failure
     assert (failure.kind, failure.vrdd, failure.partition, failure.operation, failure.device) == (
         "KernelFault", "7 grid", 3, "heat", "host:0")
     assert "SIGFPE" in failure.message
 
 
 def test_a_fault_without_a_handler_is_the_only_running_kernel_s(path):
-    status, found = die(path, "with box.running(place, None):\n    ctypes.string_at(8)")
+    status, record = die(path, "with box.running(place, None):\n    ctypes.string_at(8)")
     assert status == -signal.SIGSEGV
-    assert (found.failure.kind, found.failure.operation) == ("KernelFault", "heat")
-    assert "SIGSEGV" in found.failure.message
+    assert (record.failure.kind, record.failure.operation) == ("KernelFault", "heat")
+    assert "SIGSEGV" in record.failure.message
 
 
 def test_the_request_is_named(path):
-    _, found = die(path, "with box.serving(77), box.running(place, None):\n    ctypes.string_at(8)")
-    assert found.failure.number == 77
-    _, found = die(path, "with box.serving(78), box.watching(place, time.monotonic() + 0.2, lambda: place):\n"
+    _, record = die(path, "with box.serving(77), box.running(place, None):\n    ctypes.string_at(8)")
+    assert record.failure.number == 77
+    _, record = die(path, "with box.serving(78), box.watching(place, time.monotonic() + 0.2, lambda: place):\n"
                          "    time.sleep(20)")
-    assert (found.failure.kind, found.failure.number) == ("DeadlineExceeded", 78)
-    _, found = die(path, "with box.serving(79):\n    pass\nwith box.running(place, None):\n    ctypes.string_at(8)")
-    assert found.failure.number == 0
+    assert (record.failure.kind, record.failure.number) == ("DeadlineExceeded", 78)
+    _, record = die(path, "with box.serving(79):\n    pass\nwith box.running(place, None):\n    ctypes.string_at(8)")
+    assert record.failure.number == 0
 
 
 def test_a_fault_outside_of_kernels_is_nobody_s(path):
-    status, found = die(path, "with box.running(place, None):\n    pass\nctypes.string_at(8)")
-    assert (status, found.failure) == (-signal.SIGSEGV, None)
+    status, record = die(path, "with box.running(place, None):\n    pass\nctypes.string_at(8)")
+    assert (status, record.failure) == (-signal.SIGSEGV, None)
 
 
 def test_a_deadline_ends_the_process_and_is_explained(path):
     began = time.monotonic()
-    status, found = die(path, "with box.running(place, time.monotonic() + 0.3):\n    time.sleep(20)")
+    status, record = die(path, "with box.running(place, time.monotonic() + 0.3):\n    time.sleep(20)")
     assert status == -signal.SIGKILL and time.monotonic() - began < 10
-    assert (found.failure.kind, found.failure.operation) == ("DeadlineExceeded", "heat")
-    assert "0.3 s" in found.failure.message
+    assert (record.failure.kind, record.failure.operation) == ("DeadlineExceeded", "heat")
+    assert "0.3 s" in record.failure.message
 
 
 def test_a_plan_is_watched_whatever_its_thread_waits_for(path):
-    status, found = die(path, """
+    status, record = die(path, """
 late = iter([None, None, Place("8", 1, "spin", "cuda:0")])
 with box.watching(place, time.monotonic() + 0.2, lambda: next(late)):
     time.sleep(20)""")
     assert status == -signal.SIGKILL
-    assert (found.failure.kind, found.failure.operation, found.failure.partition) == ("DeadlineExceeded", "spin", 1)
-    status, found = die(path, "with box.watching(place, time.monotonic() + 0.2, lambda: None):\n    time.sleep(0.6)")
-    assert (status, found.failure) == (0, None)
-    _, found = die(path, "with box.watching(place, time.monotonic() + 9, lambda: None):\n    ctypes.string_at(8)")
-    assert found.failure is None
+    assert (record.failure.kind, record.failure.operation, record.failure.partition) == ("DeadlineExceeded", "spin", 1)
+    status, record = die(path, "with box.watching(place, time.monotonic() + 0.2, lambda: None):\n    time.sleep(0.6)")
+    assert (status, record.failure) == (0, None)
+    _, record = die(path, "with box.watching(place, time.monotonic() + 9, lambda: None):\n    ctypes.string_at(8)")
+    assert record.failure is None
 
 
 def test_a_deadline_that_is_kept_ends_nothing(path):
-    status, found = die(path, "with box.running(place, time.monotonic() + 0.2):\n    pass\ntime.sleep(0.5)")
-    assert (status, found.failure) == (0, None)
+    status, record = die(path, "with box.running(place, time.monotonic() + 0.2):\n    pass\ntime.sleep(0.5)")
+    assert (status, record.failure) == (0, None)
 
 
 def test_a_blamed_error_is_kept_whole(path):
-    status, found = die(path, "box.blame(failure_of(KernelFault('an illegal address', place, 'x' * 70000), 9))\n"
+    status, record = die(path, "box.blame(failure_of(KernelFault('an illegal address', place, 'x' * 70000), 9))\n"
                               "os._exit(70)")
     assert status == 70
-    assert (found.failure.kind, found.failure.message, found.failure.partition) == (
+    assert (record.failure.kind, record.failure.message, record.failure.partition) == (
         "KernelFault", "an illegal address", 3)
 
 

@@ -26,8 +26,8 @@ def _sample(at: float, plans: int) -> Sample:
 
 def test_points_have_sums_and_rates():
     first, last = _sample(0.0, 10), _sample(2.0, 30)
-    found = sampler.point(sampler.described(last, rates(first, last)), 5.0)
-    assert found["devices"] == {"host:0": 8} and found["rates"]["plans"] == 10.0 and found["up"]
+    point = sampler.point(sampler.described(last, rates(first, last)), 5.0)
+    assert point["devices"] == {"host:0": 8} and point["rates"]["plans"] == 10.0 and point["up"]
     assert sampler.described(last, rates(first, last))["sessions"][0]["rates"]["devices"] == {"host:0": 0.25}
 
 

@@ -47,13 +47,13 @@ FAULTS = {
 
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
-    """All files as ``gpu-worker clusters templates`` writes them."""
+    """Write all files as ``gpu-worker clusters templates`` does."""
     templates.write("", tmp_path, templates.values(PROGRAM, "vispark:0.11"))
     return tmp_path
 
 
 def _tool(name: str, *arguments: str, **variables: str) -> str:
-    """What a validator says against a file; nothing where it passes."""
+    """Return the objections of a validator to a file; nothing where it passes."""
     program = shutil.which(name, path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     if program is None:
         pytest.skip(f"{name} is not installed")
@@ -196,10 +196,10 @@ def test_a_node_of_dataproc_without_python_says_so(written: Path, tmp_path: Path
     assert ran.returncode == 1 and "there is no Python on this node" in ran.stderr
 
 
-@pytest.mark.parametrize(("extras", "said"), [("", ""), ("text,files", "pyarrow>=16 fsspec>=2024.2"),
-                                              ("cuda,txet", "vispark-extras names txet; there are ['cuda',")])
-def test_extras_on_dataproc_bring_no_pyspark(written: Path, tmp_path: Path, extras: str, said: str):
-    """That would stand beside Spark's own."""
+@pytest.mark.parametrize(("extras", "expected"), [("", ""), ("text,files", "pyarrow>=16 fsspec>=2024.2"),
+                                                  ("cuda,txet", "vispark-extras names txet; there are ['cuda',")])
+def test_extras_on_dataproc_bring_no_pyspark(written: Path, tmp_path: Path, extras: str, expected: str):
+    # It would stand beside Spark's own.
     stubs = {"gsutil": "exit 0",
              "metadata": f'case $1 in *wheel) echo gs://b/vispark-1.whl;; *) echo "{extras}";; esac',
              "python": f'[ "$1" != -m ] && exec {sys.executable} "$@"; echo "$*" >>{tmp_path}/ran'}
@@ -214,9 +214,9 @@ def test_extras_on_dataproc_bring_no_pyspark(written: Path, tmp_path: Path, extr
     calls = (tmp_path / "ran").read_text().splitlines()
     assert "pyspark" not in " ".join(calls) and "--no-deps" in calls[0]
     if ran.returncode:
-        assert said in ran.stderr and len(calls) == 2
+        assert expected in ran.stderr and len(calls) == 2
     else:
-        assert calls[2:] == [f"-m pip install --no-cache-dir {said}"] * bool(said) + ["-m gpu_worker gpus"]
+        assert calls[2:] == [f"-m pip install --no-cache-dir {expected}"] * bool(expected) + ["-m gpu_worker gpus"]
 
 
 def test_the_script_of_a_worker_counts_its_gpus(written: Path):
@@ -239,13 +239,13 @@ def test_the_image_runs_executors_as_spark_asks(written: Path, tmp_path: Path):
         "SPARK_EXECUTOR_CORES": "2", "SPARK_APPLICATION_ID": "app", "SPARK_EXECUTOR_POD_IP": "10.0.0.1",
         "SPARK_RESOURCE_PROFILE_ID": "0", "SPARK_EXECUTOR_POD_NAME": "pod"}
     script = written / "docker/entrypoint.sh"
-    said = subprocess.run([script, "executor"], env=os.environ | variables, capture_output=True, text=True, timeout=30,
-                          check=True).stdout.splitlines()
-    assert said[:4] == ["-Da=b c", "-Dd=e", "-Xms1g", "-Xmx1g"]
-    assert said[6] == "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
-    given = dict(zip(said[7::2], said[8::2], strict=True))
-    assert given == {"--driver-url": "spark://d", "--executor-id": "3", "--cores": "2", "--app-id": "app",
-                     "--hostname": "10.0.0.1", "--resourceProfileId": "0", "--podName": "pod"}
+    words = subprocess.run([script, "executor"], env=os.environ | variables, capture_output=True, text=True, timeout=30,
+                           check=True).stdout.splitlines()
+    assert words[:4] == ["-Da=b c", "-Dd=e", "-Xms1g", "-Xmx1g"]
+    assert words[6] == "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
+    options = dict(zip(words[7::2], words[8::2], strict=True))
+    assert options == {"--driver-url": "spark://d", "--executor-id": "3", "--cores": "2", "--app-id": "app",
+                       "--hostname": "10.0.0.1", "--resourceProfileId": "0", "--podName": "pod"}
     assert subprocess.run([script, "echo", "a b"], env=os.environ | variables, capture_output=True, text=True,
                           check=True).stdout == "a b\n"
 
@@ -254,13 +254,13 @@ def test_files_of_the_readers_own_are_kept(tmp_path: Path):
     runner = click.testing.CliRunner()
     arguments = ["clusters", "templates", "emr", "--out", str(tmp_path)]
     assert runner.invoke(cli.main, arguments).exit_code == 0
-    mine = tmp_path / "cluster.json"
-    mine.write_text(json.dumps({"mine": 1}))
-    said = runner.invoke(cli.main, arguments)
-    assert said.exit_code == 1 and str(mine) in said.output and "--replace" in said.output
-    assert json.loads(mine.read_text()) == {"mine": 1}
+    own_file = tmp_path / "cluster.json"
+    own_file.write_text(json.dumps({"mine": 1}))
+    result = runner.invoke(cli.main, arguments)
+    assert result.exit_code == 1 and str(own_file) in result.output and "--replace" in result.output
+    assert json.loads(own_file.read_text()) == {"mine": 1}
     assert runner.invoke(cli.main, [*arguments, "--replace"]).exit_code == 0
-    assert "AWS::EMR::Cluster" in mine.read_text()
+    assert "AWS::EMR::Cluster" in own_file.read_text()
 
 
 def test_bad_names_are_refused_with_good_ones(tmp_path: Path):
@@ -270,5 +270,5 @@ def test_bad_names_are_refused_with_good_ones(tmp_path: Path):
         templates.values("bin/gpu-worker")
     with pytest.raises(OptionError, match=r"registry\.example\.com"):
         templates.values(PROGRAM, "an image")
-    said = click.testing.CliRunner().invoke(cli.main, ["clusters", "templates"])
-    assert said.output.split() == templates.platforms()
+    result = click.testing.CliRunner().invoke(cli.main, ["clusters", "templates"])
+    assert result.output.split() == templates.platforms()

@@ -22,7 +22,7 @@ GPU 1: NVIDIA H200 (UUID: GPU-22222222-2222-3333-4444-555555555555)
 
 
 def _discovered(directory: Path, smi: str | None = None, visible: str | None = None) -> list[str]:
-    """The addresses, on a machine with an nvidia-smi that prints ``smi``, or without one."""
+    """Return the addresses, on a machine with an nvidia-smi that prints ``smi``, or without one."""
     for tool in ("awk", "tr", "cat"):
         (directory / tool).symlink_to(shutil.which(tool))
     if smi is not None:
@@ -30,9 +30,9 @@ def _discovered(directory: Path, smi: str | None = None, visible: str | None = N
         (directory / "nvidia-smi").write_text(f'#!/bin/sh\n[ "$1" = -L ] && cat {directory}/smi.txt\n')
         (directory / "nvidia-smi").chmod(0o755)
     environment = {"PATH": str(directory)} | ({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})
-    found = json.loads(subprocess.check_output([str(DISCOVERY_SCRIPT)], env=environment, text=True))
-    assert found["name"] == "gpu"
-    return found["addresses"]
+    resource = json.loads(subprocess.check_output([str(DISCOVERY_SCRIPT)], env=environment, text=True))
+    assert resource["name"] == "gpu"
+    return resource["addresses"]
 
 
 def test_neither_gives_no_address(tmp_path):
@@ -48,9 +48,9 @@ def test_an_nvidia_smi_that_hangs_or_fails_is_said(tmp_path):
     (tmp_path / "timeout").write_text('#!/bin/sh\n[ "$*" = "-k 5 60 nvidia-smi -L" ] && exit 124\n')
     for tool in ("nvidia-smi", "timeout"):
         (tmp_path / tool).chmod(0o755)
-    for said in ("nvidia-smi -L has not answered within 60 s", "nvidia-smi -L failed: no driver"):
+    for message in ("nvidia-smi -L has not answered within 60 s", "nvidia-smi -L failed: no driver"):
         ended = subprocess.run([str(DISCOVERY_SCRIPT)], env={"PATH": str(tmp_path)}, capture_output=True, text=True)
-        assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", f"gpus.sh: {said}\n")
+        assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", f"gpus.sh: {message}\n")
         (tmp_path / "timeout").unlink(missing_ok=True)
 
 

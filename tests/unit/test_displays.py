@@ -21,7 +21,7 @@ SHOWN = {
 
 
 def words(text: str) -> list[str]:
-    """What a reader sees of HTML, by words."""
+    """Return the words of HTML that a reader sees."""
     return html.unescape(re.sub(r"<[^>]*>", " ", text)).split()
 
 
@@ -44,7 +44,7 @@ def test_text_of_the_user_is_escaped(name: str):
 
 
 def test_words_stand_to_the_left_and_numbers_to_the_right():
-    """Jupyter's own styles put every cell to the right, and wrap lines in a proportional font."""
+    # Jupyter's own styles put every cell to the right, and wrap lines in a proportional font.
     for name in ("grid", "profile"):
         cells = re.findall(r"<(?:th|td|caption)(.*?)>(.*?)</", SHOWN[name]._repr_mimebundle_()["text/html"])
         for style, words in cells:
@@ -67,15 +67,15 @@ def test_an_explanation_is_a_string():
 
 
 def test_a_profile_has_a_short_repr():
-    found = vispark.Profile(total=2.0)
-    assert repr(found) == "Profile(2.000 s: driver 2.000 s)"
-    found.add("reduce", {"kernel": 1.5}, found.started, "worker")
-    assert repr(found) == "Profile(2.000 s: kernel 1.500 s, driver 0.500 s)"
+    profile = vispark.Profile(total=2.0)
+    assert repr(profile) == "Profile(2.000 s: driver 2.000 s)"
+    profile.add("reduce", {"kernel": 1.5}, profile.started, "worker")
+    assert repr(profile) == "Profile(2.000 s: kernel 1.500 s, driver 0.500 s)"
 
 
 @pytest.mark.slow
 def test_displays_import_nothing():
     code = "import sys, vispark; vispark.Grid((4, 4))._repr_mimebundle_(); " \
            "print([each for each in ('IPython', 'matplotlib', 'ipywidgets') if each in sys.modules])"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
-    assert found.stdout == "[]\n"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert ended.stdout == "[]\n"

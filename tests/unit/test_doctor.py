@@ -59,23 +59,23 @@ def test_gpus_of_different_kinds_are_told(tmp_path: Path, monkeypatch: pytest.Mo
     tool.write_text("#!/bin/sh\ncat <<END\n" + "\n".join(listed) + "\nEND\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    found = doctor._driver()
-    assert found.state == state and all(line in found.found for line in listed)
-    assert ("CUDA_VISIBLE_DEVICES" in found.mend) == (state == "optional")
+    finding = doctor._driver()
+    assert finding.state == state and all(line in finding.found for line in listed)
+    assert ("CUDA_VISIBLE_DEVICES" in finding.mend) == (state == "optional")
 
 
-@pytest.mark.parametrize(("script", "said"), [
+@pytest.mark.parametrize(("script", "message"), [
     ("echo no driver; exit 9", "nvidia-smi failed: no driver"), ("exit 9", "nvidia-smi failed: status 9"),
     ("sleep 60", "nvidia-smi has not answered within 0.2 s"), (None, "nvidia-smi is not there")])
 def test_what_nvidia_smi_says_of_a_driver_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | None,
-                                                  said: str):
+                                                  message: str):
     monkeypatch.setattr(doctor, "_TOOL_SECONDS", 0.2)
     if script is not None:
         (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{script.replace('sleep', 'exec /bin/sleep')}\n")
         (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = doctor._driver()
-    assert (found.state, found.found) == ("optional", said)
+    finding = doctor._driver()
+    assert (finding.state, finding.found) == ("optional", message)
     if script == "exit 9":
         (tmp_path / "nvidia-smi").write_text("#!/bin/sh\nprintf '\\377 a GPU\\n'\n")
         assert doctor._driver().found == "\ufffd a GPU"
@@ -85,9 +85,9 @@ def test_extras_that_are_not_installed_are_one_line(monkeypatch: pytest.MonkeyPa
     assert set(doctor._EXTRAS) <= set(extras.EXTRAS)
     versions = {"zarr": None, "h5py": None}
     monkeypatch.setattr(doctor, "_version", lambda name: versions.get(name, "1.0"))
-    found = doctor._extras()
-    assert (found.state, found.found) == ("optional", "not installed: zarr (zarr), hdf5 (h5py)")
-    assert found.mend.startswith("pip install '.[zarr,hdf5]'")
+    finding = doctor._extras()
+    assert (finding.state, finding.found) == ("optional", "not installed: zarr (zarr), hdf5 (h5py)")
+    assert finding.mend.startswith("pip install '.[zarr,hdf5]'")
     versions.clear()
     assert doctor._extras().state == "ok"
 
@@ -98,7 +98,7 @@ def _found(tmp_path: Path, name: str) -> doctor.Finding:
 
 @pytest.fixture
 def nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that start processes are left out."""
+    """Leave checks out that start processes."""
     for name in ("_device", "_java", "_driver"):
         monkeypatch.setattr(doctor, name, lambda *_: doctor.Finding("other", "ok", "", ""))
 
@@ -109,19 +109,20 @@ def test_wrong_permissions_are_told_with_the_command_that_mends_them(tmp_path: P
     private.mkdir(mode=0o700)
     assert _found(tmp_path, name).state == "ok"
     private.chmod(0o777)
-    found = _found(tmp_path, name)
-    assert (found.state, found.found, found.mend) == ("missing", f"{private} has mode 0777", f"chmod 700 {private}")
-    subprocess.run(found.mend, shell=True, check=True)
+    finding = _found(tmp_path, name)
+    assert (finding.state, finding.found, finding.mend) == (
+        "missing", f"{private} has mode 0777", f"chmod 700 {private}")
+    subprocess.run(finding.mend, shell=True, check=True)
     (private / "file").touch()
     (private / "file").chmod(0o666)
-    found = _found(tmp_path, name)
-    assert (found.state, found.mend) == ("optional", f"chmod go-rwx {private / 'file'}")
-    subprocess.run(found.mend, shell=True, check=True)
+    finding = _found(tmp_path, name)
+    assert (finding.state, finding.mend) == ("optional", f"chmod go-rwx {private / 'file'}")
+    subprocess.run(finding.mend, shell=True, check=True)
     assert _found(tmp_path, name).state == "ok"
     tmp_path.chmod(0o777)
-    found = _found(tmp_path, name)
-    assert found.state == "optional" and "anybody may move away" in found.found
-    assert found.mend == f"chmod +t {tmp_path}"
+    finding = _found(tmp_path, name)
+    assert finding.state == "optional" and "anybody may move away" in finding.found
+    assert finding.mend == f"chmod +t {tmp_path}"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
@@ -131,23 +132,24 @@ def test_what_belongs_to_another_user_is_told(tmp_path: Path, nothing_else, name
     private.mkdir(mode=0o700)
     (private / "planted").touch()
     os.chown(private / "planted", 65534, 65534)
-    found = _found(tmp_path, name)
-    assert found.is_bad and f"{private / 'planted'} belong" in found.found and found.mend == f"rm {private / 'planted'}"
+    finding = _found(tmp_path, name)
+    assert finding.is_bad and f"{private / 'planted'} belong" in finding.found
+    assert finding.mend == f"rm {private / 'planted'}"
     os.chown(private, 65534, 65534)
-    found = _found(tmp_path, name)
-    assert found.is_bad and "belongs to user 65534" in found.found and "name another one" in found.mend
+    finding = _found(tmp_path, name)
+    assert finding.is_bad and "belongs to user 65534" in finding.found and "name another one" in finding.mend
 
 
 def test_a_runtime_directory_that_is_a_link_is_told(tmp_path: Path, nothing_else):
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     (tmp_path / "run").symlink_to(tmp_path / "elsewhere")
-    found = _found(tmp_path, "runtime directory")
-    assert found.is_bad and found.mend == f"rm {tmp_path / 'run'}"
+    finding = _found(tmp_path, "runtime directory")
+    assert finding.is_bad and finding.mend == f"rm {tmp_path / 'run'}"
 
 
 def test_a_cache_that_cannot_be_made_is_told(tmp_path: Path, nothing_else):
     (tmp_path / "file").touch()
     (tmp_path / "kernels").symlink_to(tmp_path / "file" / "kernels")
-    found = _found(tmp_path, "kernel cache")
-    assert found.is_bad and f"{tmp_path / 'file'} cannot be written" in found.found
-    assert "spark.vispark.cacheDir" in found.mend
+    finding = _found(tmp_path, "kernel cache")
+    assert finding.is_bad and f"{tmp_path / 'file'} cannot be written" in finding.found
+    assert "spark.vispark.cacheDir" in finding.mend

@@ -14,8 +14,8 @@ def test_rows_are_drawn_as_often_as_pyspark_draws_them(mean: float):
     rows = 500 if mean < 100 else 40
     for partition in (0, 5):
         expected = list(RDDSampler(True, mean, 7).func(partition, range(rows)))
-        found = sampling.drawn_with_replacement(sampling.generator(7, partition), rows, mean)
-        assert found.tolist() == expected and found.dtype == np.uint32
+        drawn = sampling.drawn_with_replacement(sampling.generator(7, partition), rows, mean)
+        assert drawn.tolist() == expected and drawn.dtype == np.uint32
 
 
 @pytest.mark.parametrize("mean", [0.3, 25.0])

@@ -37,10 +37,10 @@ def newton(x):
 
 
 def doubling(n):
-    found = 1
+    power = 1
     for _ in range(80):
-        found *= 2
-    return found > n
+        power *= 2
+    return power > n
 
 
 def inner(x):
@@ -111,8 +111,8 @@ def numbers(of: Range) -> list:
     """Return numbers of a range, its ends among them, as Python has them."""
     kind = {"bool": bool, "int": int, "float": float}[of.kind]
     near = [x for end in (of.low, of.high, 0, 1, 2 ** 53) for x in (end - 1, end, end + 1, end / 2 if end else 0.25)]
-    found = [x for x in {*near, -3, 0.5, 2.5} if of.low <= x <= of.high and (of.kind == "float" or x == int(x))]
-    return [kind(x) for x in found] + ([math.nan] if of.nan else [])
+    values = [x for x in {*near, -3, 0.5, 2.5} if of.low <= x <= of.high and (of.kind == "float" or x == int(x))]
+    return [kind(x) for x in values] + ([math.nan] if of.nan else [])
 
 
 @pytest.mark.parametrize("number", range(len(CASES)))

@@ -34,6 +34,6 @@ def test_an_exception_reaches_the_log_and_the_error(tmp_path: Path):
         assert "Traceback" in lost.value.detail
         world.close()
         assert isinstance(failed.exception(), IndexError)
-    said = (tmp_path / "process.log").read_text()
-    assert "rank 1 ends: IndexError: no stage of this number (test_exit_report.py" in said
-    assert "Traceback" in said and said.count("raise IndexError") == 1
+    text = (tmp_path / "process.log").read_text()
+    assert "rank 1 ends: IndexError: no stage of this number (test_exit_report.py" in text
+    assert "Traceback" in text and text.count("raise IndexError") == 1

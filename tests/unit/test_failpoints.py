@@ -27,8 +27,8 @@ def passing(directory: Path | None, code: str) -> subprocess.Popen:
 
 def outcome(directory: Path | None, code: str) -> tuple[int, str]:
     with passing(directory, code) as process:
-        said = "".join(process.communicate(timeout=30))
-    return process.returncode, said
+        output = "".join(process.communicate(timeout=30))
+    return process.returncode, output
 
 
 def test_every_point_in_the_code_is_listed_and_the_other_way_round():
@@ -44,8 +44,8 @@ def test_nothing_happens_without_a_directory_or_a_file(tmp_path):
 
 
 def test_an_unknown_name_is_a_defect(tmp_path):
-    status, said = outcome(tmp_path, "failpoint('nowhere')")
-    assert status == 1 and "no fail-point is called 'nowhere'" in said
+    status, output = outcome(tmp_path, "failpoint('nowhere')")
+    assert status == 1 and "no fail-point is called 'nowhere'" in output
 
 
 @pytest.mark.parametrize("content", ["", "kill", "kill\n"])
@@ -58,15 +58,15 @@ def test_a_kill_happens_once(tmp_path, content):
 
 def test_an_error(tmp_path):
     (tmp_path / "accepted").write_text("error")
-    status, said = outcome(tmp_path, "failpoint('accepted')")
-    assert status == 1 and "VisparkError: the fail-point accepted" in said
+    status, output = outcome(tmp_path, "failpoint('accepted')")
+    assert status == 1 and "VisparkError: the fail-point accepted" in output
 
 
 def test_a_delay(tmp_path):
     (tmp_path / "accepted").write_text("delay 0.3")
-    status, said = outcome(tmp_path, "import time\nt = time.monotonic()\nfailpoint('accepted')\n"
+    status, output = outcome(tmp_path, "import time\nt = time.monotonic()\nfailpoint('accepted')\n"
                                      "print(time.monotonic() - t)")
-    assert status == 0 and 0.3 <= float(said) < 5
+    assert status == 0 and 0.3 <= float(output) < 5
 
 
 def test_a_stop(tmp_path):

@@ -1,4 +1,4 @@
-"""Which functions are folds, and what the worker's kernels make of arrays, on the host device."""
+"""Functions that are folds, and folds of arrays by the worker's kernels, on the host device."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def documented(a, b):
 
 
 def unpacked(p, q):
-    """Each part with its own operator, by way of locals."""
+    """Join each part with its own operator, by way of locals."""
     (total, low), count = p
     (other, lower), more = q
     both = total + other
@@ -82,8 +82,8 @@ def test_whole_records(function: Callable, by: str, kind: str):
 
 
 def test_tuples_part_by_part():
-    found = fold_of(lambda p, q: (p[0] + q[0], p[1] + q[1]))
-    assert found == FoldSpec((Leaf("0", "add"), Leaf("1", "add")), "(add, add)")
+    fold = fold_of(lambda p, q: (p[0] + q[0], p[1] + q[1]))
+    assert fold == FoldSpec((Leaf("0", "add"), Leaf("1", "add")), "(add, add)")
     assert fold_of(unpacked) == FoldSpec((Leaf("0.0", "add"), Leaf("0.1", "minimum", "choice"), Leaf("1", "multiply")),
                                          "(add, minimum, multiply)")
 
@@ -106,8 +106,8 @@ NO_FOLD: dict[str, tuple[Callable, str]] = {
 
 @pytest.mark.parametrize(("function", "why"), NO_FOLD.values(), ids=NO_FOLD)
 def test_what_is_no_fold_says_why(function: Callable, why: str):
-    found = fold_of(function)
-    assert isinstance(found, str) and why in found
+    answer = fold_of(function)
+    assert isinstance(answer, str) and why in answer
     with pytest.raises(PlanError, match=r"vreduce\(\) cannot run on the device: "):
         fold_for_kernel(function, "vreduce()")
 
@@ -120,8 +120,8 @@ def test_tables_for_more_keys_than_fit_or_pay_are_a_spark_job(keys: int, records
     layout = RecordLayout("elements", False,
                           (RecordPart("0", "number", ("int",)), RecordPart("1", "number", ("float",))), tupled=True)
     fields = tuple(Field(name, dtype, (records,)) for name, dtype in (("0", "<i8"), ("1", "<f8")))
-    found = ByKey(fold_of(operator.add), keys).lower([PartitionSchema(records, 0, layout, (Signature(fields),))])
-    assert (why and why in found) or found == FoldByKeyStep("0", keys, (FieldFold("1", "add"),))
+    step = ByKey(fold_of(operator.add), keys).lower([PartitionSchema(records, 0, layout, (Signature(fields),))])
+    assert (why and why in step) or step == FoldByKeyStep("0", keys, (FieldFold("1", "add"),))
 
 
 def test_a_name_that_changes_is_read_again(monkeypatch: pytest.MonkeyPatch):
@@ -135,9 +135,9 @@ def test_a_name_that_changes_is_read_again(monkeypatch: pytest.MonkeyPatch):
     def joins(a, b):
         return tuple(x + y for x, y in zip(a, b, strict=True))
 
-    for given, found in ((zip, True), (map, False), (zip, True)):
-        monkeypatch.setitem(globals(), "zip", given)
-        assert [isinstance(fold_of(joins), FoldSpec) for _ in range(2)] == [found] * 2
+    for builtin, is_fold in ((zip, True), (map, False), (zip, True)):
+        monkeypatch.setitem(globals(), "zip", builtin)
+        assert [isinstance(fold_of(joins), FoldSpec) for _ in range(2)] == [is_fold] * 2
 
 
 # -- the kernels ------------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def device() -> Iterator[HostDevice]:
 
 
 def resident(device: Device, arrays: dict[str, np.ndarray], kind: str = "elements") -> Partition:
-    """A partition of one block, on the device."""
+    """Return a partition of one block, on the device."""
     block = []
     for name, array in arrays.items():
         buffer = device.allocate(array.nbytes, stream=device.stream())
@@ -169,18 +169,18 @@ def folded(device: Device, step: FoldStep | FoldByKeyStep, *parts: dict[str, np.
     try:
         if isinstance(step, FoldByKeyStep):
             partials = [key_totals.enqueue(step, partitions, stream, scratch, alone=alone)] if together else \
-                [key_totals.enqueue(step, [each], stream, scratch, alone=False) for each in partitions]
+                [key_totals.enqueue(step, [partition], stream, scratch, alone=False) for partition in partitions]
         else:
-            partials = [folds.enqueue(functools.partial(folds.all_records, step), each,
-                                      Folder(each.device, stream, scratch)) for each in partitions]
+            partials = [folds.enqueue(functools.partial(folds.all_records, step), partition,
+                                      Folder(partition.device, stream, scratch)) for partition in partitions]
         for partial in partials:
             partial.copy_out()
         device.synchronize(stream=stream)
         return partial_folds.join(partials)
     finally:
         scratch.discard()
-        for each in partitions:
-            each.close()
+        for partition in partitions:
+            partition.close()
 
 
 @pytest.mark.parametrize(("rows", "columns", "groups"), [(1, 1, 1), (20_001, 1, 3), (5000, 33, 40), (700, 3, 4000),
@@ -190,11 +190,11 @@ def test_sums_by_key_of_any_extent(device: HostDevice, rows: int, columns: int, 
     parts = [{"0": rng.integers(0, groups, rows, dtype="i4"), "1": rng.normal(size=(rows, columns)),
               "2": rng.integers(-9, 9, rows)} for _ in range(2)]
     step = FoldByKeyStep("0", groups, (FieldFold("1", "add"), FieldFold("2", "maximum")))
-    found = folded(device, step, *parts)
+    result = folded(device, step, *parts)
     keys = np.concatenate([part["0"] for part in parts])
     values, numbers = (np.concatenate([part[name] for part in parts]) for name in ("1", "2"))
-    assert found.count == 2 * rows and found.counts.tolist() == np.bincount(keys, minlength=groups).tolist()
-    sums, greatest = (each.values for each in found.fields)
+    assert result.count == 2 * rows and result.counts.tolist() == np.bincount(keys, minlength=groups).tolist()
+    sums, greatest = (each.values for each in result.fields)
     assert sums.shape == (groups, columns) and greatest.shape == (groups,)
     for key in set(keys[:100].tolist()):
         assert sums[key].tolist() == [math.fsum(column) for column in values[keys == key].T]
@@ -202,11 +202,11 @@ def test_sums_by_key_of_any_extent(device: HostDevice, rows: int, columns: int, 
     for together, alone in ((True, True), (True, False), (False, False)):
         again = folded(device, step, *parts, together=together, alone=alone)
         assert again.fields[0].values.tobytes() == sums.tobytes()
-        assert again.counts.tolist() == found.counts.tolist() and again.count == found.count
+        assert again.counts.tolist() == result.counts.tolist() and again.count == result.count
 
 
 def test_tables_of_many_devices_are_joined_with_room_for_two(device: HostDevice):
-    """As the host joins them, to the bit."""
+    # They are joined as the host joins them, to the bit.
     rng, groups = np.random.default_rng(7), 5000
     step = FoldByKeyStep("0", groups, (FieldFold("1", "add"), FieldFold("2", "maximum")))
     streams = Streams(StreamPool([device]))
@@ -224,8 +224,8 @@ def test_tables_of_many_devices_are_joined_with_room_for_two(device: HostDevice)
     assert [part.values.tobytes() for part in joined.parts] == [each.values.tobytes() for each in expected.fields]
     tables, result = 2 * (16 + 8) * groups, 2 * 8 * groups
     assert sum(buffer.nbytes for buffer in joining.allocated) <= tables + result + 1024
-    for each in (scratch, joining):
-        each.discard()
+    for memory in (scratch, joining):
+        memory.discard()
     for value in partitions:
         value.close()
 
@@ -251,10 +251,11 @@ def extremes_of(dtype: str) -> np.ndarray:
 
 @pytest.mark.parametrize(("by", "dtype"), [("multiply", "i2"), ("minimum", "f4"), ("maximum", "u8"), ("maximum", "?")])
 def test_keys_that_do_not_occur_hold_the_identity(device: HostDevice, by: str, dtype: str):
-    """So extreme values survive a fold that starts from it."""
-    given = extremes_of(dtype)
-    found, = folded(device, FoldByKeyStep("0", 2, (FieldFold("1", by),)), {"0": np.int32([0, 1]), "1": given}).fields
-    assert found.values.dtype == given.dtype and found.values.tolist() == given.tolist()
+    # So extreme values survive a fold that starts from it.
+    extremes = extremes_of(dtype)
+    step = FoldByKeyStep("0", 2, (FieldFold("1", by),))
+    totals, = folded(device, step, {"0": np.int32([0, 1]), "1": extremes}).fields
+    assert totals.values.dtype == extremes.dtype and totals.values.tolist() == extremes.tolist()
 
 
 def test_extreme_values_survive_each_identity_in_each_type(device: HostDevice):
@@ -263,11 +264,11 @@ def test_extreme_values_survive_each_identity_in_each_type(device: HostDevice):
              "{ for (int i = 0; i < 2; i++) x[i] = Op::of(Op::template identity<T>(), x[i]); }",
              'extern "C" __global__ void all(void* const* ports)', "{",
              *(f"    join<{by}>(({ELEMENTS[dtype]}*)ports[{place}]);" for place, (by, dtype) in enumerate(joined)), "}"]
-    found = [extremes_of(dtype) for _, dtype in joined]
-    ports = np.array([array.ctypes.data for array in found], np.uint64)
+    arrays = [extremes_of(dtype) for _, dtype in joined]
+    ports = np.array([array.ctypes.data for array in arrays], np.uint64)
     kernel = device.compile(Source("\n".join(lines)), "all")
     device.launch(kernel, (1,), (1,), [np.uint64(ports.ctypes.data)], stream=device.stream())
-    for (by, dtype), array in zip(joined, found, strict=True):
+    for (by, dtype), array in zip(joined, arrays, strict=True):
         assert array.tolist() == extremes_of(dtype).tolist(), f"{by} of {dtype}"
 
 
@@ -287,24 +288,24 @@ def test_guards(device: HostDevice):
 def test_folds_inside_blocks_and_rows(device: HostDevice, shape: tuple[int, ...], dtype: str, ufunc: np.ufunc, by: str):
     array = np.random.default_rng(1).integers(-50, 50, shape).astype(dtype)
     rows = np.stack([array, array[::-1]])
-    for over, given, expected in (("blocks", array, ufunc.reduce(array)), ("rows", rows, ufunc.reduce(rows, axis=1))):
-        found = inside(device, FoldInsideStep("vreduce", (FieldFold("", by),), over), given)
-        assert found.dtype == given.dtype and found.shape == expected.shape
-        np.testing.assert_array_equal(found, expected)
+    for over, values, expected in (("blocks", array, ufunc.reduce(array)), ("rows", rows, ufunc.reduce(rows, axis=1))):
+        result = inside(device, FoldInsideStep("vreduce", (FieldFold("", by),), over), values)
+        assert result.dtype == values.dtype and result.shape == expected.shape
+        np.testing.assert_array_equal(result, expected)
 
 
 def inside(device: Device, step: FoldInsideStep, array: np.ndarray) -> np.ndarray:
-    streams, given = Streams(StreamPool([device])), resident(device, {"": array}, "blocks")
+    streams, partition = Streams(StreamPool([device])), resident(device, {"": array}, "blocks")
     stream = streams.main(device)
     folder = Folder(device, stream, Scratch(streams))
-    (result,) = folds.fold_inside(step, given.blocks[0], folder)
-    found = np.empty(result.field.shape, result.field.dtype)
-    if found.nbytes:
-        device.copy_out(found.reshape(-1).view("u1"), result.buffer, stream=stream)
-    given.close()
+    (result,) = folds.fold_inside(step, partition.blocks[0], folder)
+    values = np.empty(result.field.shape, result.field.dtype)
+    if values.nbytes:
+        device.copy_out(values.reshape(-1).view("u1"), result.buffer, stream=stream)
+    partition.close()
     for buffer in (*folder.buffers, result.buffer):
         buffer.close()
-    return found
+    return values
 
 
 def test_what_has_no_kernel(device: HostDevice):

@@ -51,8 +51,8 @@ def test_records_are_those_of_a_dataclass(kind: type):
     assert record == kind("a", b"", 4) != kind("a", b"x") and hash(record) == hash(kind("a"))
     assert record != "a" and record != Nothing()
     assert dataclasses.replace(record, name="b") == kind("b") and kind.__match_args__ == ("name", "secret", "place")
-    for made in (copy.copy(record), copy.deepcopy(record), pickle.loads(pickle.dumps(record))):
-        assert (made, made.place) == (record, 3)
+    for copied in (copy.copy(record), copy.deepcopy(record), pickle.loads(pickle.dumps(record))):
+        assert (copied, copied.place) == (record, 3)
     for change in (lambda: setattr(record, "name", "b"), lambda: setattr(record, "other", 1),
                    lambda: delattr(record, "name")):
         # With slots, the library's own fails at what is no field by a TypeError.
@@ -93,5 +93,5 @@ def test_the_definition_of_messages_compiles_nothing():
                "defined = len(texts)\n"
                "messages.Done(1), messages.Done(2)\n"
                "print(defined, len(texts))")
-    said = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
-    assert said.stdout.split() == ["0", "1"]
+    ended = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
+    assert ended.stdout.split() == ["0", "1"]

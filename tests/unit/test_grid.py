@@ -25,7 +25,7 @@ from vispark.data.records import RecordLayout, pack
 
 @st.composite
 def grids(draw: st.DrawFn, boundary=0.0) -> Grid:
-    """Grids of 1 to 3 axes whose splits need not divide them."""
+    """Draw a grid of 1 to 3 axes whose splits need not divide them."""
     splits = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
     halo = [draw(st.integers(0, 3)) for _ in splits]
     shape = [draw(st.integers(parts * max(1, width), parts * max(1, width) + 9))
@@ -40,13 +40,13 @@ def test_blocks_are_cut_as_numpy_cuts(grid):
         cuts = grid.description.cuts(axis)
         parts = np.array_split(np.arange(grid.shape[axis]), grid.splits[axis])
         assert [len(part) for part in parts] == list(np.diff(cuts))
-    found = np.concatenate([cells[key.slices].ravel() for key in grid.blocks()])
-    assert sorted(found) == list(range(cells.size))
+    numbers = np.concatenate([cells[key.slices].ravel() for key in grid.blocks()])
+    assert sorted(numbers) == list(range(cells.size))
     assert [key.number for key in grid.blocks()] == list(range(len(list(grid.blocks()))))
     assert all(cells[key.slices].shape == key.shape for key in grid.blocks())
 
 
-@pytest.mark.parametrize(("arguments", "said"), [
+@pytest.mark.parametrize(("arguments", "message"), [
     ({"shape": (4, 4), "splits": (5, 1)}, "5 blocks along axis 0, which has 4 cells"),
     ({"shape": (4, 4), "splits": (2, 1), "halo": 3}, "smallest block has 2 cells"),
     ({"shape": (7,), "splits": (2,), "halo": 4}, "smallest block has 3 cells"),
@@ -71,10 +71,10 @@ def test_blocks_are_cut_as_numpy_cuts(grid):
     ({"shape": 4, "fields": {"u": "datetime64[s]"}}, "cells hold bool, integers of at most 64 bits"),
     ({"shape": 4, "fields": {"": "f4"}}, "a name is a string"),
 ])
-def test_what_no_grid_can_be_is_said(arguments, said):
+def test_what_no_grid_can_be_is_said(arguments, message):
     with pytest.raises(PlanError) as error:
         Grid(**arguments)
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 def test_a_grid_is_hashable_equal_by_content_and_pickles_with_its_functions():
@@ -115,9 +115,9 @@ def test_what_a_function_gives_outside_is_what_padding_one_axis_after_the_other_
             there = [slice(None) if not any(callable(rule) or rule == -1.5 for rule in rules[other]) or other < axis
                      else slice(grid.halo[other], grid.halo[other] + grid.shape[other]) for other in range(grid.ndim)]
             there[axis] = slice(None)
-            found = values[tuple(there)]
+            beyond = values[tuple(there)]
             there[axis] = slice(extent + width, None) if above else slice(0, width)
-            np.testing.assert_array_equal(found, whole[tuple(there)])
+            np.testing.assert_array_equal(beyond, whole[tuple(there)])
 
 
 def position(*at):
@@ -136,7 +136,7 @@ def at_ten(y, x):
     return np.where((y == -1) & (x == 10), NAN, 0.5 * x)
 
 
-@pytest.mark.parametrize(("arguments", "said"), [
+@pytest.mark.parametrize(("arguments", "message"), [
     ({"boundary": NAN}, "the boundary below axis 0 is NaN"),
     ({"boundary": ("periodic", (0, complex(0, NAN)))}, "the boundary above axis 1 is NaN"),
     ({"boundary": {"u": 0, "v": ("mirrored", np.float32(NAN))}}, "the boundary below axis 1 of field 'v' is NaN"),
@@ -154,10 +154,10 @@ def at_ten(y, x):
     ({"boundary": lambda y, x: 1j * x, "fields": {"u": "f4"}}, "does not hold"),
     ({"boundary": lambda y, x: np.zeros(7)}, "has shape (7,)"),
 ])
-def test_a_value_outside_that_fields_cannot_have_is_an_error_where_the_grid_is_made(arguments, said):
+def test_a_value_outside_that_fields_cannot_have_is_an_error_where_the_grid_is_made(arguments, message):
     with pytest.raises(PlanError) as error:
         Grid((6, 12), (2, 2), **arguments)
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize("arguments", [
@@ -188,12 +188,12 @@ def test_a_fixed_value_outside_is_one_of_the_fields_dtype(number, dtype, holds):
 @given(grids(), st.integers(1, 9), st.booleans())
 def test_partitions_are_boxes_of_neighbours_of_similar_size(grid, parts, joins_rows):
     parts = min(parts, grid.description.blocks)
-    found = boxes(grid.shape, grid.splits, parts, joins_rows)
+    partitions = boxes(grid.shape, grid.splits, parts, joins_rows)
     if joins_rows and parts == 1:
-        assert len({position[:-1] for position in found[0]}) * grid.splits[-1] == len(found[0])
-    assert len(found) == parts and all(found)
-    assert sorted(position for box in found for position in box) == list(grid.description.positions())
-    for box in found:
+        assert len({position[:-1] for position in partitions[0]}) * grid.splits[-1] == len(partitions[0])
+    assert len(partitions) == parts and all(partitions)
+    assert sorted(position for box in partitions for position in box) == list(grid.description.positions())
+    for box in partitions:
         low, high = np.min(box, axis=0), np.max(box, axis=0) + 1
         assert len(box) == np.prod(high - low)
 
@@ -212,13 +212,13 @@ def test_an_index_means_the_cells_that_it_means_for_the_whole_array(data):
         items[low:data.draw(st.integers(low, len(items)))] = [...]
     array = np.arange(np.prod(grid.shape)).reshape(grid.shape)
     cells = CellSelection.of(tuple(items), grid.shape)
-    found = np.full(cells.shape, -1)
+    selected = np.full(cells.shape, -1)
     for key in grid.blocks():
         inside, target = cells.within(key)
-        found[target] = array[key.slices][inside]
+        selected[target] = array[key.slices][inside]
     expected = array[tuple(items)]
     kept = tuple(0 if axis in cells.dropped else slice(None) for axis in range(grid.ndim))
-    np.testing.assert_array_equal(found[kept], expected)
+    np.testing.assert_array_equal(selected[kept], expected)
 
 
 def test_an_index_that_means_no_cells_of_the_grid_is_refused():

@@ -55,10 +55,10 @@ def content(grid: Grid, value=ONE, positions=None) -> PartitionSchema:
 
 
 def lowered(grid: Grid, *operations: ops.RecordedOperation, requested=KEEP, shared_limit: int = SHARED_LIMIT,
-            **given) -> GridLowering:
+            **cells) -> GridLowering:
     chain = (PlanNode(ops.Send()), PlanNode(ops.ToDevice(), START), *map(PlanNode, operations[:-1]),
              PlanNode(operations[-1], END))
-    first = content(grid, **given)
+    first = content(grid, **cells)
     work = lowering(chain, START, requested, [first], shared_limit)
     assert isinstance(work, GridLowering)
     work.add(0, first)
@@ -88,9 +88,9 @@ def test_a_stencil_is_an_exchange_as_wide_as_it_reads_and_a_launch():
     launch = work.stencils[step.launch]
     assert (launch.below, launch.above, launch.inputs, launch.merge) == ((1, 0), (0, 2), ("",), False)
     assert [each.dtype for each in launch.outputs] == ["<f4"]
-    made = work._plan([0], ())
-    assert made.grid == GRID.description.grid_shape and made.stencils == (launch,)
-    assert made.inputs[0].positions == tuple(range(6))
+    plan = work._plan([0], ())
+    assert plan.grid == GRID.description.grid_shape and plan.stencils == (launch,)
+    assert plan.inputs[0].positions == tuple(range(6))
 
 
 def test_a_function_that_reads_neighbours_without_being_a_stencil_is_told_what_it_gets():
@@ -161,17 +161,17 @@ def test_stencils_of_a_step_are_one_pass_that_reads_as_far_as_all_of_them():
         ("u", (0, 1), (1, 1)), ("v", (0, 1), (2, 0))]
 
 
-@pytest.mark.parametrize(("halo", "boundary", "asked", "stride"), [
+@pytest.mark.parametrize(("halo", "boundary", "checks", "stride"), [
     (3, 0.0, {}, 3), (1, "periodic", {}, 3), (5, ("periodic", 0.0, 1.0), {}, 3),
     (2, lambda z, y, x: z, {}, 2), (3, "mirrored", {}, 3), (3, 0.0, {"until": 1e-3}, 1),
     (3, 0.0, {"until": 1e-3, "every": 3}, 2), (3, 0.0, {"until": 1e-3, "every": 4}, 3), (3, 0.0, {"check": 10}, 3)])
-def test_steps_are_joined_where_nothing_is_asked_between(halo, boundary, asked, stride):
+def test_steps_are_joined_where_nothing_is_asked_between(halo, boundary, checks, stride):
     @stencil
     def heat(u, k):
         around = u[1, 0, 0] + u[-1, 0, 0] + u[0, 1, 0] + u[0, -1, 0] + u[0, 0, 1] + u[0, 0, -1]
         return {"u": u[0, 0, 0] + k * around}
 
-    spec = record_loop(heat, (0.1,), 10, asked.get("until"), asked.get("every", 1), asked.get("check", 0))
+    spec = record_loop(heat, (0.1,), 10, checks.get("until"), checks.get("every", 1), checks.get("check", 0))
     work = lowered(Grid((30, 30, 30), (1, 1, 2), halo, boundary, {"u": "f4"}), ops.Iterate(spec))
     step, = [step for step in work.steps if isinstance(step, IterateStep)]
     assert step.stride == stride and len(step.phases) == 1 and len(step.together) == (stride > 1)
@@ -187,8 +187,8 @@ def test_steps_are_joined_where_nothing_is_asked_between(halo, boundary, asked, 
     (9, 5, ", where fewer are left before something is asked for, or at the end, a step in 1 pass over memory")])
 def test_it_is_said_how_the_steps_are_done_that_are_left_over(steps, check, left):
     spec = record_loop(fill_u, (), steps, None, 1, check)
-    said, = lowered(Grid((30, 30, 30), (1, 1, 2), 3, 0.0, {"u": "f4"}), ops.Iterate(spec)).passes
-    assert said.partition(";")[0] == f"iterate fill_u: 3 steps in 1 pass over memory{left}"
+    line, = lowered(Grid((30, 30, 30), (1, 1, 2), 3, 0.0, {"u": "f4"}), ops.Iterate(spec)).passes
+    assert line.partition(";")[0] == f"iterate fill_u: 3 steps in 1 pass over memory{left}"
 
 
 @stencil
@@ -201,8 +201,8 @@ def test_so_many_steps_are_joined_as_shared_memory_holds():
     grid = Grid((9, 9, 20), (1, 1, 2), 1, "mirrored", {"u": "f8", "v": "f8"})
     work = lowered(grid, ops.Iterate(spec), shared_limit=48 << 10)
     assert all(launch.shared <= 48 << 10 for launch in work.stencils)
-    said, = work.passes
-    assert "in 2 passes" in said and "more than the 49,152 bytes of shared memory" in said
+    line, = work.passes
+    assert "in 2 passes" in line and "more than the 49,152 bytes of shared memory" in line
 
 
 def smooth_v(v):
@@ -228,11 +228,11 @@ def test_stencils_of_three_axes_are_joined_two_fields_at_a_time(phases, fields, 
     work = lowered(Grid((9, 9, 20), (1, 1, 2), 1, "mirrored", fields), ops.Iterate(spec))
     step, = [step for step in work.steps if isinstance(step, IterateStep)]
     assert (len(step.phases), len(step.together)) == (passes, together)
-    given = [np.frombuffer(spec.value(work.slots.origins()[argument.slot]).data, "f8")[0] for phase in step.phases
-             for argument in work.stencils[phase.launch].arguments]
-    assert given == [0.1] * sum(function is fill for function, _ in phases)
-    said, = work.passes
-    assert f"in {passes} pass" in said and reason in said
+    values = [np.frombuffer(spec.value(work.slots.origins()[argument.slot]).data, "f8")[0] for phase in step.phases
+              for argument in work.stencils[phase.launch].arguments]
+    assert values == [0.1] * sum(function is fill for function, _ in phases)
+    line, = work.passes
+    assert f"in {passes} pass" in line and reason in line
 
 
 def test_arguments_of_phases_are_told_apart():
@@ -244,22 +244,22 @@ def test_arguments_of_phases_are_told_apart():
     work = lowered(FIELDS, ops.Iterate(spec))
     launch, = {work.stencils[phase.launch] for step in work.steps if isinstance(step, IterateStep)
                for phase in step.phases}
-    given = [work.slots.origins()[argument.slot] for argument in launch.arguments]
-    assert [np.frombuffer(spec.value(each).data, "f8")[0] for each in given] == [2.0, 3.0, 2.0]
+    origins = [work.slots.origins()[argument.slot] for argument in launch.arguments]
+    assert [np.frombuffer(spec.value(each).data, "f8")[0] for each in origins] == [2.0, 3.0, 2.0]
 
 
 def test_a_step_that_changes_the_fields_is_refused():
-    for function, said in [(lambda v: {"v": v * 0.5, "w": v}, "makes float64 of nothing in field 'w'; .* scatter"),
-                           (lambda u: {"u": u > 1}, "makes bool of float64 in field 'u'"),
-                           (lambda v: {"v": v * 1j}, "makes complex128 of float64 in field 'v'"),
-                           (lambda u: u, "gives one value, .* the fields 'u', 'v': return a dict .*'u': ")]:
-        with pytest.raises(PlanError, match=said):
+    for function, message in [(lambda v: {"v": v * 0.5, "w": v}, "makes float64 of nothing in field 'w'; .* scatter"),
+                              (lambda u: {"u": u > 1}, "makes bool of float64 in field 'u'"),
+                              (lambda v: {"v": v * 1j}, "makes complex128 of float64 in field 'v'"),
+                              (lambda u: u, "gives one value, .* the fields 'u', 'v': return a dict .*'u': ")]:
+        with pytest.raises(PlanError, match=message):
             lowered(FIELDS, ops.Iterate(record_loop(function, (), 4, None, 1, 0)))
     with pytest.raises(PlanError, match="gives a dict with 'u', and the grid has no named fields: return the cell's"):
         lowered(Grid((10, 12), (3, 2), 1), ops.Iterate(record_loop(lambda u: {"u": u * 0.5}, (), 4, None, 1, 0)))
 
 
-@pytest.mark.parametrize(("arguments", "said"), [
+@pytest.mark.parametrize(("arguments", "message"), [
     ((smooth, (1.0,), -1, None, 1, 0), "steps=-1"), ((smooth, (1.0,), 2.0, None, 1, 0), "steps=2.0"),
     ((smooth, (1.0,), 2, -1.0, 1, 0), "until=-1.0"), ((smooth, (1.0,), 2, True, 1, 0), "until=True"),
     ((smooth, (1.0,), 2, None, 0, 0), "every=0"),
@@ -267,8 +267,8 @@ def test_a_step_that_changes_the_fields_is_refused():
     (([(smooth, (1.0,))], (2.0,), 2, None, 1, 0), "beside them"), (([(smooth, 1.0)], (), 2, None, 1, 0), "a phase of"),
     (([3], (), 2, None, 1, 0), "a phase of"), ((3, (), 2, None, 1, 0), "a list of"),
 ])
-def test_what_no_loop_can_be_is_said(arguments, said):
-    with pytest.raises(PlanError, match=said):
+def test_what_no_loop_can_be_is_said(arguments, message):
+    with pytest.raises(PlanError, match=message):
         record_loop(*arguments)
 
 
@@ -327,11 +327,11 @@ def test_a_window_has_the_cells_that_numpy_gives():
     work = lowered(GRID, ops.Window((1, 3), (9, 12), (2, 4)), requested=FETCH)
     assert isinstance(work.steps[1], WindowStep)
     result = work.results()[0]
-    found = [each.fields[0].shape for each in result.signatures]
+    shapes = [each.fields[0].shape for each in result.signatures]
     cells = set(whole[1:9:2, 3:12:4].ravel())
-    assert found == [(sum(bool(cells & set(row)) for row in whole[key.slices]),
-                      sum(bool(cells & set(column)) for column in whole[key.slices].T)) for key in GRID.blocks()]
-    assert sum(np.prod(shape) for shape in found) == len(cells)
+    assert shapes == [(sum(bool(cells & set(row)) for row in whole[key.slices]),
+                       sum(bool(cells & set(column)) for column in whole[key.slices].T)) for key in GRID.blocks()]
+    assert sum(np.prod(shape) for shape in shapes) == len(cells)
     assert result.layout.kind == "blocks" and result.layout.keyed and result.positions == ()
     values = lowered(GRID, ops.Window((1, 3), (9, 12), (2, 4)), ops.Values(), requested=FETCH).results()[0]
     assert values.signatures == result.signatures and not values.layout.keyed
@@ -404,9 +404,9 @@ def test_parts_of_a_loop_that_asks_its_cells_are_one_plan():
 
 
 def test_a_change_that_is_nan_ends_no_loop_and_is_told(caplog):
-    found = run_parts(20, 0.1, lambda count, done: Iterated(count, math.nan), lambda done, change: None,
-                      ChunkController(), "this")
-    assert found.steps == 20 and math.isnan(found.change)
+    result = run_parts(20, 0.1, lambda count, done: Iterated(count, math.nan), lambda done, change: None,
+                       ChunkController(), "this")
+    assert result.steps == 20 and math.isnan(result.change)
     assert "this: by step 12 the change of a cell is NaN" in caplog.messages[0] and len(caplog.messages) == 1
 
 

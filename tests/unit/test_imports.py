@@ -1,4 +1,4 @@
-"""What an import of vispark brings with it: every Python worker of Spark's pays for that."""
+"""Modules that an import of vispark brings with it: every Python worker of Spark's pays for these."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import vispark
 
 
 def _imported(statement: str) -> set[str]:
-    """The modules that a new process has imported for a statement, beyond PySpark's worker."""
+    """Return the modules that a new process has imported for a statement, beyond PySpark's worker."""
     program = (f"import sys, pyspark.worker, numpy\nbefore = set(sys.modules)\n{statement}\n"
                "print(*sorted(set(sys.modules) - before))")
     return set(subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True,
@@ -19,25 +19,25 @@ def _imported(statement: str) -> set[str]:
 
 
 def test_the_package_alone_is_light():
-    found = _imported("import vispark")
-    assert len(found) <= 15, sorted(found)
+    modules = _imported("import vispark")
+    assert len(modules) <= 15, sorted(modules)
 
 
 def test_a_task_that_takes_a_result_imports_the_executors_side_only():
-    found = _imported("import vispark.runtime.executor.tasks")
-    ours = {name for name in found if name.split(".")[0] in ("vispark", "gpu_worker")}
+    modules = _imported("import vispark.runtime.executor.tasks")
+    ours = {name for name in modules if name.split(".")[0] in ("vispark", "gpu_worker")}
     assert len(ours) <= 132, sorted(ours)
     unwanted = {"asyncio", "rich", "pyarrow", "fsspec", "vispark.api.vrdd", "vispark.runtime.driver.session",
                 "vispark.translate.fusion", "vispark.translate.frontend.reader", "vispark.translate.stencils",
                 "vispark.translate.nearest"}
-    assert not unwanted & found
+    assert not unwanted & modules
 
 
 def test_a_daemon_imports_what_it_runs_and_no_other_command():
     program = "import sys, gpu_worker.cli\nbefore = set(sys.modules)\n" \
               "import gpu_worker.commands.start\nprint(*sorted(before), '|', *sorted(sys.modules))"
-    said = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
-    group, all_of_it = (set(part.split()) for part in said.stdout.split("|"))
+    ended = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
+    group, all_of_it = (set(part.split()) for part in ended.stdout.split("|"))
     assert {name for name in group if name.startswith("gpu_worker.")} <= {
         "gpu_worker.cli", "gpu_worker.commands", "gpu_worker.commands.options", "gpu_worker.commands.deployment",
         "gpu_worker.commands.deployment.lazy_group", "gpu_worker.protocol", "gpu_worker.protocol.errors",
@@ -50,12 +50,12 @@ def test_a_daemon_imports_what_it_runs_and_no_other_command():
 
 @pytest.mark.slow
 def test_a_task_that_relays_a_plan_imports_neither_operations_nor_the_translator():
-    found = _imported("import vispark.runtime.executor.relay_tasks")
-    ours = {name for name in found if name.split(".")[0] in ("vispark", "gpu_worker")}
+    modules = _imported("import vispark.runtime.executor.relay_tasks")
+    ours = {name for name in modules if name.split(".")[0] in ("vispark", "gpu_worker")}
     assert len(ours) <= 73, sorted(ours)
     unwanted = {"vispark.plan.ops", "vispark.plan.fold", "vispark.translate.frontend", "vispark.translate.codegen",
                 "vispark.runtime.driver", "vispark.plan.lower.lowering"}
-    assert not unwanted & found
+    assert not unwanted & modules
 
 
 @pytest.mark.slow

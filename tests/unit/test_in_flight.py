@@ -49,8 +49,8 @@ class Ahead(Bench):
         self.flights: list[Submission] = []
 
     def begin(self, plan: Plan, vrdds: tuple[int, ...], k: np.float32 = ONE, released: tuple[int, ...] = ()) -> Run:
-        given = self.request(plan, vrdds, [k])
-        request = Run(given.number, 1, given.seconds, given.key, given.plan, given.vrdds, given.values,
+        base = self.request(plan, vrdds, [k])
+        request = Run(base.number, 1, base.seconds, base.key, base.plan, base.vrdds, base.values,
                       released=released)
         begun = self.process.begin(request, [])
         if isinstance(begun, Submission):
@@ -63,8 +63,8 @@ class Ahead(Bench):
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ahead]:
-    with late_bench(tmp_path, monkeypatch) as found:
-        yield Ahead(found)
+    with late_bench(tmp_path, monkeypatch) as worker:
+        yield Ahead(worker)
 
 
 def warm(host: Ahead, plan: Plan, last: int = 7) -> None:
@@ -102,7 +102,7 @@ def test_a_fold_waits_for_what_it_folds_on_the_device(host: Ahead):
 
 
 def test_what_is_released_under_a_plan_is_there_until_it_was_read(host: Ahead):
-    """The input of a plan that is the same at each pass, and no memory of a loop."""
+    # The input of a plan that is the same at each pass is released, and a loop keeps no memory.
     (first, plan), numbers = (put(host, 1), kept(host, "moved", "u")), iter(range(2, 100))
     last = [next(numbers) for _ in range(5)]
     for vrdd in last:

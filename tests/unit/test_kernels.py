@@ -1,4 +1,4 @@
-"""What is read off a CUDA source without a compiler."""
+"""Facts of kernels that are read off a CUDA source without a compiler."""
 
 from __future__ import annotations
 

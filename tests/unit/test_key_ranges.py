@@ -16,15 +16,15 @@ from tests.unit.plans import bench
 
 
 def ranges_of(words: list[tuple[int, ...]], parts: int, *, descending: bool = False) -> tuple[list, set[int], list]:
-    """The bounds of a sample of keys, which ranges have one key, and the keys of each range."""
+    """Return the bounds of a sample of keys, the ranges that have one key, and the keys of each range."""
     ranges = RangesOfKeys("sort", SortByKeyStep("sort", "0", descending), Partition(0, 0, None, b"", [], None),
                           parts)
     bounds = ranges.edges(np.array(words, np.uint64).reshape(len(words), -1))
-    found: list[set] = [set() for _ in range(parts)]
-    for each in words:
-        place = sum(tuple(bound) < each for bound in bounds.tolist())
-        found[parts - 1 - place if descending else place].add(each)
-    return bounds.tolist(), ranges.of_one_key(bounds), found
+    keys: list[set] = [set() for _ in range(parts)]
+    for word in words:
+        place = sum(tuple(bound) < word for bound in bounds.tolist())
+        keys[parts - 1 - place if descending else place].add(word)
+    return bounds.tolist(), ranges.of_one_key(bounds), keys
 
 
 @pytest.mark.parametrize("descending", [False, True])
@@ -36,13 +36,13 @@ def ranges_of(words: list[tuple[int, ...]], parts: int, *, descending: bool = Fa
     [(n,) for n in range(1, 200, 3)],
 ])
 def test_a_key_of_several_ranges_has_one_of_its_own(words: list[tuple[int, ...]], descending: bool):
-    bounds, of_one_key, found = ranges_of(words, 8, descending=descending)
+    bounds, of_one_key, ranges = ranges_of(words, 8, descending=descending)
     assert bounds == sorted(bounds)
-    assert all(len(found[place]) <= 1 for place in of_one_key)
+    assert all(len(ranges[place]) <= 1 for place in of_one_key)
     often = max(set(words), key=words.count)
     if words.count(often) > 2 * len(words) // 8:
-        assert {often} in [found[place] for place in of_one_key]
-    ends = [max(keys) for keys in (found[::-1] if descending else found) if keys]
+        assert {often} in [ranges[place] for place in of_one_key]
+    ends = [max(keys) for keys in (ranges[::-1] if descending else ranges) if keys]
     assert ends == sorted(ends)
 
 

@@ -1,4 +1,4 @@
-"""What a call of ``exec`` records, and what it means for a block."""
+"""Records of calls of ``exec``, and their launches for a block."""
 
 from __future__ import annotations
 
@@ -67,15 +67,15 @@ def i4(value):
 def test_symbols_show_themselves_and_are_equal_by_content():
     shown = [IN, OUT, IN["x"], OUT["x"], IN.shape, IN["x"].shape[1], IN.size, -(-IN.shape[0] // 128),
              3 * (IN.shape[0] + 1) % 7 - IN.size]
-    assert [str(each) for each in shown] == [
+    assert [str(symbol) for symbol in shown] == [
         "IN", "OUT", 'IN["x"]', 'OUT["x"]', "IN.shape", 'IN["x"].shape[1]', "IN.size", "-((-IN.shape[0]) // 128)",
         "((3 * (IN.shape[0] + 1)) % 7) - IN.size"]
     assert IN["x"] == IN["x"] != IN["y"] != IN
     assert IN != OUT and IN["x"] != OUT["x"]
     assert len({IN.shape[0], IN.shape[np.int64(0)], IN.shape[1], IN["x"].shape[0]}) == 3
-    for each in shown:
-        assert pickle.loads(pickle.dumps(each)) == each
-        assert hash(pickle.loads(pickle.dumps(each))) == hash(each)
+    for symbol in shown:
+        assert pickle.loads(pickle.dumps(symbol)) == symbol
+        assert hash(pickle.loads(pickle.dumps(symbol))) == hash(symbol)
 
 
 @pytest.mark.parametrize("wrong", [lambda: IN["x"]["y"], lambda: IN[0], lambda: OUT[""], lambda: IN.shape["x"],

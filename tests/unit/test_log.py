@@ -12,8 +12,8 @@ from gpu_worker.system import log
 
 
 @pytest.fixture
-def said() -> Iterator[tuple[logging.Logger, list[str], list[float]]]:
-    """A logger with a rate limit, what it says, and its clock."""
+def limited() -> Iterator[tuple[logging.Logger, list[str], list[float]]]:
+    """Yield a logger with a rate limit, the lines that it logs, and its clock."""
     lines: list[str] = []
     clock = [0.0]
     handler = logging.Handler()
@@ -27,8 +27,8 @@ def said() -> Iterator[tuple[logging.Logger, list[str], list[float]]]:
     logger.removeHandler(handler)
 
 
-def test_a_flood_is_cut_off_and_counted(said):
-    logger, lines, clock = said
+def test_a_flood_is_cut_off_and_counted(limited):
+    logger, lines, clock = limited
 
     def refuse(number: int) -> None:
         logger.info("a peer is refused: %s", number)
@@ -45,8 +45,8 @@ def test_a_flood_is_cut_off_and_counted(said):
     assert lines[-1] == "a peer is refused: 8"
 
 
-def test_messages_for_debugging_all_pass(said):
-    logger, lines, _ = said
+def test_messages_for_debugging_all_pass(limited):
+    logger, lines, _ = limited
     for number in range(1000):
         logger.debug("%d", number)
     assert len(lines) == 1000

@@ -1,4 +1,4 @@
-"""What chains become: which operations are one step, and what is sent of them, without Spark or a worker."""
+"""Lowering of chains: operations that are one step, and what is sent of them, without Spark or a worker."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def numbers(count: int, dtype: str = "<f4", keyed: bool = False) -> PartitionSch
 
 
 def rows(count: int, width: int, kind: str = "elements", keyed: bool = False) -> PartitionSchema:
-    """Rows, or blocks of rows."""
+    """Return the schema of rows, or of blocks of rows."""
     field = Field("", "<f4", (count, width))
     records = count if kind == "elements" else 1
     return PartitionSchema(records, 8 if keyed else 0, RecordLayout(kind, keyed, (part("", "<f4", "array"),)),
@@ -95,7 +95,7 @@ def executing(by: float = 2.0) -> plan.Exec:
 
 
 def chain(*ops: plan.Op, kept: tuple[int, ...] = ()) -> LogicalPlan:
-    """A chain from cached content; of ``ops`` those at some positions are kept."""
+    """Return a chain from cached content; of ``ops`` those at some positions are kept."""
     nodes = tuple(PlanNode(op, DatasetId(10 + number, "kept") if number in kept else None) for number,
                   op in enumerate(ops))
     return (PlanNode(plan.Send()), PlanNode(plan.ToDevice(), START), *nodes)
@@ -118,7 +118,7 @@ def kinds(lowering: Lowering) -> list[type]:
 INSIDE = plan.FoldInside(ADD)
 
 
-@pytest.mark.parametrize("ops, kept, fold, found", [
+@pytest.mark.parametrize("ops, kept, fold, expected", [
     ((mapping(doubled), mapping(squared)), (), False, [FusedStage(0, 2)]),
     ((mapping(doubled), mapping(squared)), (0,), False, [FusedStage(0, 1), FusedStage(1, 2)]),
     ((mapping(doubled), plan.ToHost(), mapping(squared)), (), False, [FusedStage(0, 3)]),
@@ -134,13 +134,13 @@ INSIDE = plan.FoldInside(ADD)
     ((mapping(doubled), plan.Keys(), mapping(squared)), (), False, [FusedStage(0, 2), FusedStage(2, 3)]),
     ((), (), True, []),
 ])
-def test_stages(ops, kept, fold, found):
-    assert list(stages(chain(*ops, kept=kept)[2:], fold)) == found
+def test_stages(ops, kept, fold, expected):
+    assert list(stages(chain(*ops, kept=kept)[2:], fold)) == expected
 
 
 def test_a_loop_that_is_replayed_is_no_single_kernel():
-    found = stages(chain(*[mapping(doubled)] * 40)[2:], True)
-    assert found == (FusedStage(0, 16), FusedStage(16, 32), FusedStage(32, 40, True))
+    fused = stages(chain(*[mapping(doubled)] * 40)[2:], True)
+    assert fused == (FusedStage(0, 16), FusedStage(16, 32), FusedStage(32, 40, True))
 
 
 def test_what_stands_apart():
@@ -351,10 +351,10 @@ def test_another_shape_is_another_plan():
 
 def test_numbers_that_shape_a_kernel_make_a_plan_each():
     def windowed(x, n):
-        found = np.zeros(n)
+        values = np.zeros(n)
         for i in range(n):
-            found[i] = x * i
-        return found
+            values[i] = x * i
+        return values
 
     plans = PlanCache()
     two, three = (plan_of(plans, mapping(windowed, n)) for n in (2, 3))

@@ -64,7 +64,7 @@ BEYOND = {("tuple of one", "v[1:]"), ("tuple of one", "v[0], v[1:]"), ("pair wit
 
 
 def form(value: Any) -> Any:
-    """A value with its type; NumPy's number and a 0-d array are what Python's of the same kind and size is."""
+    """Return a value with its type; NumPy's number and a 0-d array are what Python's of the same kind and size is."""
     match value:
         case dict():
             return {name: form(each) for name, each in value.items()}
@@ -77,7 +77,7 @@ def form(value: Any) -> Any:
 
 
 def by_map(function: Any, record: Any) -> Any:
-    """What ``map`` gives, or None where it is an error."""
+    """Return the result of ``map``, or None where it is an error."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -87,12 +87,12 @@ def by_map(function: Any, record: Any) -> Any:
 
 
 def by_vmap(function: Any, record: Any) -> Any:
-    """What README and guide say that ``vmap`` gives."""
+    """Return the result of ``vmap`` as README and guide have it."""
     match record:
         case tuple() if len(record) == 2:
-            found = by_vmap(function, record[1])
-            return found if type(found) is tuple and len(found) == 2 and not isinstance(found[0], str) else (
-                None if found is None else (form(record[0]), found))
+            value = by_vmap(function, record[1])
+            return value if type(value) is tuple and len(value) == 2 and not isinstance(value[0], str) else (
+                None if value is None else (form(record[0]), value))
         case tuple():
             return by_map(function, np.array(record))
         case np.ndarray() if record.ndim > 1:
@@ -105,7 +105,7 @@ def by_vmap(function: Any, record: Any) -> Any:
 
 
 def warned(function: Any, records: list[Any], of: str | None = None, *, anew: bool = True) -> bool | None:
-    """Whether a warning is given; None where the call is an error. Not ``anew``: beside those given before."""
+    """Return whether a warning is given; None where the call is an error. Not ``anew``: beside those given before."""
     packed = pack(iter(records), seal=lambda keys: keys)
     spec = map_call.record_map(function, (), of)
     if anew:

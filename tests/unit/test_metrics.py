@@ -42,13 +42,13 @@ def text() -> str:
 
 def test_names_follow_promtools_rules(text: str):
     families = list(parser.text_string_to_metric_families(text))
-    assert len({each.name for each in families}) == len(families) > 20
-    for each in families:
-        words = set(each.name.split("_"))
-        assert re.fullmatch("vispark(_[a-z]+)+", each.name) and each.documentation.endswith(".")
-        assert not words & (_SHORT | _TYPES), each.name
-        assert all(sample.name.endswith("_total") == (each.type == "counter") for sample in each.samples)
-        for sample in each.samples:
+    assert len({family.name for family in families}) == len(families) > 20
+    for family in families:
+        words = set(family.name.split("_"))
+        assert re.fullmatch("vispark(_[a-z]+)+", family.name) and family.documentation.endswith(".")
+        assert not words & (_SHORT | _TYPES), family.name
+        assert all(sample.name.endswith("_total") == (family.type == "counter") for sample in family.samples)
+        for sample in family.samples:
             assert sample.labels.keys() <= {"application", "session", "device"}
 
 
@@ -61,14 +61,14 @@ def test_counters_of_the_report_are_there(text: str):
 
 
 def _checked(text: str) -> tuple[int, str]:
-    """What promtool ends with, and says against metrics."""
-    found = subprocess.run([_PROMTOOL, "check", "metrics"], input=text, capture_output=True, text=True, timeout=60,
+    """Return the exit status of promtool, and its objections to metrics."""
+    ended = subprocess.run([_PROMTOOL, "check", "metrics"], input=text, capture_output=True, text=True, timeout=60,
                            check=False)
-    return found.returncode, found.stdout + found.stderr
+    return ended.returncode, ended.stdout + ended.stderr
 
 
 @pytest.mark.skipif(_PROMTOOL is None, reason="no promtool: run .ci/promtool")
 def test_promtool_takes_them(text: str):
     assert _checked(text) == (0, "")
-    status, said = _checked(text.replace("vispark_requests_total", "vispark_requests"))
-    assert status == 3 and 'counter metrics should have "_total" suffix' in said
+    status, output = _checked(text.replace("vispark_requests_total", "vispark_requests"))
+    assert status == 3 and 'counter metrics should have "_total" suffix' in output

@@ -32,9 +32,9 @@ def test_the_command_starts_nothing_on_a_busy_machine(monkeypatch: pytest.Monkey
 
 def test_a_calibration_is_read_by_predictions(tmp_path: Path):
     written(tmp_path / "c.json", "mine", "mine", {"plan": 1e-3, "memory": 1e9, "float64": 1e9, "job": 0.1}, 0.1)
-    found = read_devices(calibration=tmp_path / "c.json")["mine"]
-    answer = predict_pass(PassWork([KernelWork(1e9)]), found)
-    assert found.calibrated and answer.low <= 1.001 <= answer.high
+    device = read_devices(calibration=tmp_path / "c.json")["mine"]
+    answer = predict_pass(PassWork([KernelWork(1e9)]), device)
+    assert device.calibrated and answer.low <= 1.001 <= answer.high
 
 
 def test_the_first_run_is_left_out():
@@ -62,10 +62,10 @@ def test_long_runs_are_repeated_less_often():
 def test_kinds_of_operations_have_rates_of_their_own(tmp_path: Path):
     rates = {"plan": 1e-3, "memory": 1e18, "float64": 1e9, "float64 exp": 1e8, "float32": 2e9}
     written(tmp_path / "c.json", "mine", "mine", rates, 0.1)
-    found = read_devices(calibration=tmp_path / "c.json")["mine"]
-    assert (found.rate("float64 exp"), found.rate("float32 exp")) == (1e8, 2e9 / 16)
-    assert (found.rate("float64 product"), found.rate("float16 exp")) == (1e9, None)
-    answer = predict_pass(PassWork([KernelWork(1.0, {"float64 exp": 1e8})]), found)
+    device = read_devices(calibration=tmp_path / "c.json")["mine"]
+    assert (device.rate("float64 exp"), device.rate("float32 exp")) == (1e8, 2e9 / 16)
+    assert (device.rate("float64 product"), device.rate("float16 exp")) == (1e9, None)
+    answer = predict_pass(PassWork([KernelWork(1.0, {"float64 exp": 1e8})]), device)
     assert answer.low <= 1.001 <= answer.high
 
 

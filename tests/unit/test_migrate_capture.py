@@ -29,8 +29,8 @@ _VALUES = st.recursive(_NUMBERS, lambda inner: st.lists(inner) | st.lists(inner)
 @given(_VALUES)
 def test_plain_values_come_back(value: object):
     arrays: dict[str, np.ndarray] = {}
-    found = decoded(json.loads(json.dumps(encoded(value, arrays), allow_nan=False)), arrays)
-    assert found == value and type(found) is type(value)
+    again = decoded(json.loads(json.dumps(encoded(value, arrays), allow_nan=False)), arrays)
+    assert again == value and type(again) is type(value)
 
 
 @pytest.mark.parametrize("value", [
@@ -38,12 +38,12 @@ def test_plain_values_come_back(value: object):
     [np.ones(3), np.zeros(3), np.full(3, 2.0)], [np.ones(2), np.ones(3), np.ones(4)], (1, np.complex64(1j))])
 def test_arrays_come_back_with_their_types(value: object):
     arrays: dict[str, np.ndarray] = {}
-    found = decoded(json.loads(json.dumps(encoded(value, arrays))), arrays)
-    assert type(found) is type(value)
-    for mine, theirs in zip(*[each if isinstance(each, list | tuple) else [each] for each in (found, value)],
-                            strict=True):
-        np.testing.assert_array_equal(mine, theirs)
-        assert getattr(mine, "dtype", None) == getattr(theirs, "dtype", None)
+    again = decoded(json.loads(json.dumps(encoded(value, arrays))), arrays)
+    assert type(again) is type(value)
+    for result, expected in zip(*[each if isinstance(each, list | tuple) else [each] for each in (again, value)],
+                                strict=True):
+        np.testing.assert_array_equal(result, expected)
+        assert getattr(result, "dtype", None) == getattr(expected, "dtype", None)
 
 
 def test_what_is_not_data_is_opaque():
@@ -60,9 +60,9 @@ def test_a_capture_is_its_owners_alone_and_comes_back(tmp_path: Path):
     capture.write(folder)
     assert folder.stat().st_mode & 0o777 == 0o700
     assert {each.stat().st_mode & 0o777 for each in folder.iterdir()} == {0o600}
-    found = RunCapture.read(folder)
-    np.testing.assert_array_equal(found.arrays.pop("a0"), capture.arrays.pop("a0"))
-    assert found == capture
+    again = RunCapture.read(folder)
+    np.testing.assert_array_equal(again.arrays.pop("a0"), capture.arrays.pop("a0"))
+    assert again == capture
 
 
 @pytest.mark.parametrize("content", [b"{}", b"[]", b"null", b"", b"\xff", b'{"version": 99}', b'{"version": 1}',
@@ -100,5 +100,5 @@ def test_what_a_loop_makes_of_its_own_result_ends():
              for number, (method, on) in enumerate([("cache", None), ("join", 2), ("map", 1), ("count", 2)])]
     capture = RunCapture("job.py", [], "", calls=calls)
     assert [each.method for each in capture.before(calls[3])] == ["map", "join"]
-    made = {each.number: ProbedCall(each, (), {}) for each in calls}
-    assert chain_of(3, made, {0: [1.0]}) == ([], None)
+    probed = {each.number: ProbedCall(each, (), {}) for each in calls}
+    assert chain_of(3, probed, {0: [1.0]}) == ([], None)

@@ -18,7 +18,7 @@ from vispark.migrate.errors import NO, UNKNOWN, USAGE, YES, EventLogError, Missi
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A command of a module of its own, as another part of the suite adds one."""
+    """Add a command of a module of its own, as another part of the suite does."""
     module = ModuleType("added_to_vispark")
 
     @click.command()

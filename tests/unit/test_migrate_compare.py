@@ -43,8 +43,8 @@ def _mapped(parts, dtype="f8"):
 def _totals(parts, dtype="f8"):
     partials = [np.sum([x.astype(dtype) for _, x in part] or [np.zeros(4, dtype)], axis=0) for part in parts]
     total = partials[0]
-    for each in partials[1:]:
-        total = total + each
+    for partial in partials[1:]:
+        total = total + partial
     return total.astype("f8")
 
 
@@ -115,7 +115,7 @@ _UNSEEN = {(_totals, _two_swapped), (_totals, _a_key_shifted)}
 
 
 def _sown():
-    """Every program with every error, and float32 sums, in rounds until there are 200."""
+    """Return every program with every error, and float32 sums, in rounds until there are 200."""
     cases = [(program, error) for program in PROGRAMS for error in ERRORS if (program, error) not in _UNSEEN]
     cases += [(program, None) for program in PROGRAMS]
     return [(*cases[number % len(cases)], number) for number in range(200)]
@@ -129,7 +129,7 @@ def deals(items: list, partitions: int, seed: int) -> list[list]:
 
 
 def noise_of(compute, items: list) -> float:
-    """The largest relative difference of a computation from itself over partitions that are dealt anew."""
+    """Return the largest relative difference of a computation from itself over partitions that are dealt anew."""
     reference = compute(deals(items, 4, 0))
     return max(compare(reference, compute(deals(items, 4 + run % 3, run))).worst for run in range(1, 4))
 
@@ -147,11 +147,11 @@ def test_200_sown_errors_are_found_and_row_counts_find_few():
         noise = noise_of(program, data)
         wrong = deals(data if error is None else error(list(data), rng), 4, seed + 1)
         result = program(wrong, "f4") if error is None else program(wrong)
-        found = compare(reference, result, Tolerance(noise))
+        comparison = compare(reference, result, Tolerance(noise))
         by_rows += _length(reference) != _length(result)
         summaries = [summarize(each if isinstance(each, list) else [each]) for each in (reference, result)]
-        if found.verdict != DIFFERS or compare_summaries(*summaries, Tolerance(noise)).verdict != DIFFERS:
-            missed.append((program.__name__, error and error.__name__, seed, found))
+        if comparison.verdict != DIFFERS or compare_summaries(*summaries, Tolerance(noise)).verdict != DIFFERS:
+            missed.append((program.__name__, error and error.__name__, seed, comparison))
     assert not missed
     assert by_rows < 20     # what a comparison of row counts would have found
 
@@ -164,9 +164,10 @@ def test_200_correct_runs_with_other_partitions_raise_no_alarm():
         reference, again = program(deals(data, 2, seed)), program(deals(data, 5, seed + 1))
         noise = noise_of(program, data)
         summaries = [summarize(each if isinstance(each, list) else [each]) for each in (reference, again)]
-        for found in (compare(reference, again, Tolerance(noise)), compare_summaries(*summaries, Tolerance(noise))):
-            if found.verdict == DIFFERS:
-                alarms.append((program.__name__, seed, found))
+        tolerance = Tolerance(noise)
+        for comparison in (compare(reference, again, tolerance), compare_summaries(*summaries, tolerance)):
+            if comparison.verdict == DIFFERS:
+                alarms.append((program.__name__, seed, comparison))
     assert not alarms
 
 
@@ -202,8 +203,8 @@ def test_equal_records_do_not_cancel():
 
 def test_a_compensated_sum_keeps_what_is_rounded_away():
     total = CompensatedSum()
-    for each in (1.0, 1e100, 1.0, -1e100):
-        total.add(each)
+    for value in (1.0, 1e100, 1.0, -1e100):
+        total.add(value)
     assert total.value == 2.0
 
 
@@ -247,9 +248,9 @@ def test_a_narrower_dtype_is_rounding_only_where_it_is_allowed():
 
 
 def test_the_first_record_that_differs_is_named_with_its_key():
-    found = compare([(k, np.ones(3)) for k in "abc"], [(k, np.ones(3) * (k < "b")) for k in "cba"])
-    assert (str(found.place), found.reference, found.other) == ("record 1, key 'b', [1][0]", 1.0, 0.0)
-    assert found.as_json()["ulps"]["0"] == 3
+    comparison = compare([(k, np.ones(3)) for k in "abc"], [(k, np.ones(3) * (k < "b")) for k in "cba"])
+    assert (str(comparison.place), comparison.reference, comparison.other) == ("record 1, key 'b', [1][0]", 1.0, 0.0)
+    assert comparison.as_json()["ulps"]["0"] == 3
 
 
 def test_a_small_value_beside_large_ones_is_judged_by_the_largest_of_its_field():
@@ -266,8 +267,8 @@ def test_order_counts_where_it_is_said_to(ordered, verdict):
     ([1.0, 2.0], "record 2", "3 records and 2: one ends"),
     ([1.0, 2.0, 3.0, 4.0], "record 3", "3 records and 4: one ends")])
 def test_of_lists_of_other_lengths_the_first_record_is_named_in_which_they_part(other, place, why):
-    found = compare([1.0, 2.0, 3.0], other)
-    assert (found.verdict, str(found.place), found.why) == (DIFFERS, place, why)
+    comparison = compare([1.0, 2.0, 3.0], other)
+    assert (comparison.verdict, str(comparison.place), comparison.why) == (DIFFERS, place, why)
 
 
 def test_a_missing_key_is_named():

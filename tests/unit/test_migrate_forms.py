@@ -50,34 +50,34 @@ def _vispark(*words: str) -> Result:
 # -- notebooks -------------------------------------------------------------------------------------------------------
 
 def test_a_notebook_qualifies_by_its_cells(tmp_path: Path):
-    found = _vispark("qualify", "--no-history", str(_notebook(tmp_path / "job.ipynb", *CELLS)))
-    assert found.exit_code == YES, found.output
-    assert "job.ipynb, line 16: for" in found.output and ".reduce(lambda a, b: a + b)" in found.output
-    assert "cell 2 from line 2 on, cell 3 from line 7 on, cell 4 from line 11 on, cell 5 from" in found.output
+    ended = _vispark("qualify", "--no-history", str(_notebook(tmp_path / "job.ipynb", *CELLS)))
+    assert ended.exit_code == YES, ended.output
+    assert "job.ipynb, line 16: for" in ended.output and ".reduce(lambda a, b: a + b)" in ended.output
+    assert "cell 2 from line 2 on, cell 3 from line 7 on, cell 4 from line 11 on, cell 5 from" in ended.output
 
 
 def test_the_port_of_a_notebook_is_a_notebook(tmp_path: Path):
     path = _notebook(tmp_path / "job.ipynb", *CELLS)
     before = json.loads(path.read_text())
     program = SourceProgram.read(path)
-    found = json.loads(notebook_with(path, port(program).text))
-    sources = ["".join(cell["source"]) for cell in found["cells"]]
+    notebook = json.loads(notebook_with(path, port(program).text))
+    sources = ["".join(cell["source"]) for cell in notebook["cells"]]
     assert sources[1] == "%matplotlib inline\nimport numpy as np\nimport vispark\n!ls"
     assert '.cache("GPU")' in sources[2] and "data.vmap(" in sources[4]
-    assert found["cells"][0] == before["cells"][0] and found["cells"][3] == before["cells"][3]
-    assert found["cells"][4]["outputs"] == [] and found["cells"][3]["outputs"] == [{"x": 1}]
+    assert notebook["cells"][0] == before["cells"][0] and notebook["cells"][3] == before["cells"][3]
+    assert notebook["cells"][4]["outputs"] == [] and notebook["cells"][3]["outputs"] == [{"x": 1}]
     assert json.loads(notebook_with(path, program.source)) == before
     assert _vispark("port", "--no-history", str(path)).exit_code == UNKNOWN     # not run
 
 
-@pytest.mark.parametrize(("content", "said"), [
+@pytest.mark.parametrize(("content", "message"), [
     ("{}", "no list of cells"), ("[1", "is no notebook"), ('{"cells": [3]}', "no list of cells"),
     ('{"cells": [], "metadata": {"language_info": {"name": "scala"}}}', "of scala, not of Python")])
-def test_what_is_no_notebook_of_python(tmp_path: Path, content: str, said: str):
+def test_what_is_no_notebook_of_python(tmp_path: Path, content: str, message: str):
     path = tmp_path / "job.ipynb"
     path.write_text(content)
-    found = _vispark("qualify", str(path))
-    assert found.exit_code == UNKNOWN and said in found.output and found.output.count("\n") == 1
+    ended = _vispark("qualify", str(path))
+    assert ended.exit_code == UNKNOWN and message in ended.output and ended.output.count("\n") == 1
 
 
 def test_a_script_with_other_cells_is_no_port_of_a_notebook(tmp_path: Path):
@@ -130,9 +130,9 @@ def test_loops_of_methods_over_attributes(text: str, line: int, changes: list[st
     program = SourceProgram("job.py", text)
     loop, = qualify_source(program).loops
     assert loop.line == line and {each.verdict for each in loop.advice} == {"vmap", "fold", "cache", "read_text"}
-    found = port(program)
-    assert found.refused == () and [each.strip() for each in found.text.splitlines()
-                                    if each not in text.splitlines()][1:] == changes
+    ported = port(program)
+    assert ported.refused == () and [each.strip() for each in ported.text.splitlines()
+                                     if each not in text.splitlines()][1:] == changes
 
 
 @pytest.mark.parametrize("text", [
@@ -161,7 +161,7 @@ def test_functions_that_take_pairs_apart_translate_where_these_are_dicts(functio
 
 
 def _port(text: str, pairs: bool = True, other: Any = PAIRS) -> PortedProgram:
-    """The port of a program of which a recording knows that the functions take pairs apart.
+    """Return the port of a program of which a recording knows that the functions take pairs apart.
 
     What is cached by the name "held" are ``other`` records; None where it did not run.
     """
@@ -185,14 +185,14 @@ DICTS = 'sc.textFile(path).map(lambda line: read(line)).map(lambda kv: {"key": k
     ("lambda p: f(p) * p[-1]", 'lambda p: f((p["key"], p["value"])) * (p["key"], p["value"])[-1]'),
     ("gradient", 'lambda kv: gradient((kv["key"], kv["value"]))')])
 def test_pairs_become_dicts_before_the_cache(function: str, changed: str):
-    found = _port(f"{BEFORE}for i in b:\n    w -= data.map({function}).reduce(lambda a, b: a + b)\n")
-    assert found.refused == () and f"data = {DICTS}\n" in found.text
-    assert f"w -= data.vmap({changed}).reduce(lambda a, b: a + b)\n" in found.text
+    ported = _port(f"{BEFORE}for i in b:\n    w -= data.map({function}).reduce(lambda a, b: a + b)\n")
+    assert ported.refused == () and f"data = {DICTS}\n" in ported.text
+    assert f"w -= data.vmap({changed}).reduce(lambda a, b: a + b)\n" in ported.text
 
 
 def test_lists_of_what_is_cached_are_of_pairs_as_before():
-    found = _port(f"{BEFORE}x, y = data.take(1)[0]\nfor i in b:\n    w -= data.map(lambda p: p[1] * w).sum()\n")
-    assert found.refused == () and 'x, y = [(kv["key"], kv["value"]) for kv in data.take(1)][0]\n' in found.text
+    ported = _port(f"{BEFORE}x, y = data.take(1)[0]\nfor i in b:\n    w -= data.map(lambda p: p[1] * w).sum()\n")
+    assert ported.refused == () and 'x, y = [(kv["key"], kv["value"]) for kv in data.take(1)][0]\n' in ported.text
 
 
 TWO = """def total(data, w):
@@ -207,26 +207,27 @@ print(total(held, w))
 
 
 def test_two_cached_rdds_that_share_a_function_are_ported_together():
-    found = _port(TWO)
-    assert found.refused == () and found.text.count(DICTS.partition(")")[2]) == 2 and "import vispark\n" in found.text
-    assert 'data.vmap(lambda p: p["value"] * w).sum()' in found.text
-    assert 'train.map(lambda p: p["key"]).collect()' in found.text
+    ported = _port(TWO)
+    assert ported.refused == () and ported.text.count(DICTS.partition(")")[2]) == 2
+    assert "import vispark\n" in ported.text
+    assert 'data.vmap(lambda p: p["value"] * w).sum()' in ported.text
+    assert 'train.map(lambda p: p["key"]).collect()' in ported.text
 
 
-@pytest.mark.parametrize(("other", "said"), [
+@pytest.mark.parametrize(("other", "reason"), [
     (None, "a recording in which each of them is filled"),
     ([(1.0, np.ones(2))], "records of several kinds"), ([np.ones(3)], "records of several kinds")])
-def test_two_cached_rdds_of_several_kinds_take_a_decision(other: list | None, said: str):
-    found = _port(TWO, other=other)
-    assert found.loops == () and said in found.refused[0] and "lines 3, 4" in found.refused[0]
+def test_two_cached_rdds_of_several_kinds_take_a_decision(other: list | None, reason: str):
+    ported = _port(TWO, other=other)
+    assert ported.loops == () and reason in ported.refused[0] and "lines 3, 4" in ported.refused[0]
 
 
-@pytest.mark.parametrize(("text", "said"), [
+@pytest.mark.parametrize(("text", "reason"), [
     ("for i in b:\n    w -= data.map(lambda p: max(p[0] for p in x)).sum()\n", "make them dicts before the cache"),
     ("for i in b:\n    w -= data.map(lambda p: p[1]).sum()\nprint(data.lookup(3))\n", "goes over the pairs, too")])
-def test_pairs_that_take_a_decision(text: str, said: str):
-    found = _port(BEFORE + text)
-    assert found.loops == () and said in found.refused[0]
+def test_pairs_that_take_a_decision(text: str, reason: str):
+    ported = _port(BEFORE + text)
+    assert ported.loops == () and reason in ported.refused[0]
 
 
 # -- modules beside a script -----------------------------------------------------------------------------------------
@@ -246,15 +247,15 @@ def test_modules_beside_a_script_are_looked_at(tmp_path: Path):
     (tmp_path / "broken.py").write_text("for x in")
     (tmp_path / "job.py").write_text("import broken, json\nimport steps\nfrom steps import step as one\nsteps.fit(sc)\n"
                                      "for _ in range(3):\n    w = steps.step(data, w)\n    w = one(data, w)\n")
-    found = _vispark("qualify", "--no-history", str(tmp_path / "job.py"))
-    assert found.exit_code == YES, found.output
-    assert "steps.py, line 4: for" in found.output and "vmap: .vmap" in found.output
-    assert "job.py, line 6: step of steps.py has operations of RDDs, lines 7; bring them into the loop" in found.output
+    ended = _vispark("qualify", "--no-history", str(tmp_path / "job.py"))
+    assert ended.exit_code == YES, ended.output
+    assert "steps.py, line 4: for" in ended.output and "vmap: .vmap" in ended.output
+    assert "job.py, line 6: step of steps.py has operations of RDDs, lines 7; bring them into the loop" in ended.output
 
 
 # -- DataFrames ------------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize(("text", "said"), [
+@pytest.mark.parametrize(("text", "message"), [
     ("spark.read.csv(p).groupBy('a').sum().show()\n", "DataFrames and SQL stay with Spark, whose engine is the JVM; "
                                                       "nothing of it gains"),
     ("@udf('double')\ndef f(x):\n    return x\nspark.range(9).select(f('id')).show()\n", 'line 2: udf: @vispark.udf("'),
@@ -265,18 +266,18 @@ def test_modules_beside_a_script_are_looked_at(tmp_path: Path):
     ("spark = SparkSession.builder.remote('sc://h').getOrCreate()\nspark.range(9).show()\n",
      "line 1: Spark Connect has no RDDs"),
     ("print(1)\n", "nor of a DataFrame")])
-def test_programs_of_data_frames_alone_get_an_answer(tmp_path: Path, text: str, said: str):
+def test_programs_of_data_frames_alone_get_an_answer(tmp_path: Path, text: str, message: str):
     path = tmp_path / "job.py"
     path.write_text(text)
-    found = _vispark("qualify", "--no-history", "--no-import", str(path))
-    assert found.exit_code == NO and said in found.output
+    ended = _vispark("qualify", "--no-history", "--no-import", str(path))
+    assert ended.exit_code == NO and message in ended.output
 
 
 def test_a_recording_of_data_frames_alone_is_an_answer_too(tmp_path: Path):
     text = "spark.range(9).groupBy('id').count().show()\n"
     RunCapture("job.py", [], digest_of(text), sources={"job.py": text}).write(tmp_path / "capture")
-    found = _vispark("qualify", "--no-history", str(tmp_path / "capture"))
-    assert found.exit_code == NO and "DataFrames and SQL stay with Spark" in found.output
+    ended = _vispark("qualify", "--no-history", str(tmp_path / "capture"))
+    assert ended.exit_code == NO and "DataFrames and SQL stay with Spark" in ended.output
 
 
 def test_estimators_that_are_named_are_those_that_there_are():
@@ -306,7 +307,7 @@ def test_an_option_behind_the_script_is_named_as_it_is_the_programs(tmp_path: Pa
     assert ended.stdout.endswith("job.py --cluster x --k=3 --history\n")
 
 
-@pytest.mark.parametrize(("words", "said"), [
+@pytest.mark.parametrize(("words", "message"), [
     (("record", "--out", "other"), "other is there and is no capture: name another folder"),
     (("record", "--out", "file/c"), "file/c cannot be made: Not a directory; --out names another folder"),
     (("run", "--out", "file/c"), "file/c cannot be made: Not a directory; --out names another folder"),
@@ -315,7 +316,7 @@ def test_an_option_behind_the_script_is_named_as_it_is_the_programs(tmp_path: Pa
     (("port", "--out", "none/p.py"), "none/p.py cannot be written: there is no directory"),
     (("port", "--out", "file/p.py"), "file/p.py cannot be written: "),
     (("calibrate", "--out", "none/c.json"), "none/c.json cannot be written: there is no directory")])
-def test_what_cannot_be_written_is_said_before_the_program_runs(words: tuple[str, ...], said: str, tmp_path: Path,
+def test_what_cannot_be_written_is_said_before_the_program_runs(words: tuple[str, ...], message: str, tmp_path: Path,
                                                                 monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     Path("other").mkdir()
@@ -323,7 +324,7 @@ def test_what_cannot_be_written_is_said_before_the_program_runs(words: tuple[str
     Path("file").touch()
     Path("job.py").write_text("open('ran', 'w').close()\n")
     ended = _vispark(*words, *(["job.py"] if words[0] != "calibrate" else []))
-    assert ended.exit_code == UNKNOWN and said in ended.output and "Traceback" not in ended.output
+    assert ended.exit_code == UNKNOWN and message in ended.output and "Traceback" not in ended.output
     assert not Path("ran").exists()
 
 
@@ -366,9 +367,9 @@ def _energy(spot: Any) -> float:
     (_energy, [Spot(1, 0.5, 2.0)], RecordForm(of="record")),
     (lambda p: p.x * 2, [Both(1, 0.5)], RecordForm(pairs=True))])
 def test_records_have_a_form_with_which_functions_translate(function: Any, records: list, form: RecordForm):
-    said, found, (asked, held) = verdict_by_form([(function, "")], records)
-    assert said.is_read and found == form
-    assert [asked[0][0](each) for each in held] == [function(each) for each in records]
+    verdict, chosen, (functions, held) = verdict_by_form([(function, "")], records)
+    assert verdict.is_read and chosen == form
+    assert [functions[0][0](each) for each in held] == [function(each) for each in records]
 
 
 def test_what_is_in_the_way_of_a_function_of_pairs_is_its_own_reason():
@@ -377,12 +378,12 @@ def test_what_is_in_the_way_of_a_function_of_pairs_is_its_own_reason():
         grad += [pair[0] * pair[1]]
         return grad
 
-    said, _, _ = verdict_by_form([(grown, "")], [(1.0, 2.0), (2.0, 3.0)])
-    assert not said.is_read and said.reason.startswith("grad += changes the list") and said.line
+    verdict, _, _ = verdict_by_form([(grown, "")], [(1.0, 2.0), (2.0, 3.0)])
+    assert not verdict.is_read and verdict.reason.startswith("grad += changes the list") and verdict.line
 
 
 def _tuples(text: str, **known: Any) -> PortedProgram:
-    """The port of a program whose cached records are tuples, with what a recording knows of its maps."""
+    """Return the port of a program whose cached records are tuples, with what a recording knows of its maps."""
     program, arrays = SourceProgram("job.py", text), {}
     calls = [CapturedCall(number, "job.py", call.line, call.node.end_lineno, call.node.end_col_offset, call.method,
                           times=3, is_read=True, **(known if call.method in ("map", "filter") else {}),
@@ -395,24 +396,24 @@ HELD = "from spots import Spot\ndata = sc.parallelize(a).cache()\n"
 
 
 def test_tuples_of_several_types_are_ported_as_records():
-    found = _tuples(HELD + "for i in b:\n    n = data.map(lambda r: r[0] % i).sum()\n", of="record")
-    assert 'n = data.vmap(lambda r: r[0] % i, of="record").sum()' in found.text
+    ported = _tuples(HELD + "for i in b:\n    n = data.map(lambda r: r[0] % i).sum()\n", of="record")
+    assert 'n = data.vmap(lambda r: r[0] % i, of="record").sum()' in ported.text
 
 
 @pytest.mark.parametrize(("function", "changed"), [
     ("lambda s: s.x * s[0] + f(s)", "lambda s: s[1] * s[0] + f(Spot(*s))"),
     ("energy", "lambda each: energy(Spot(*each))")])
 def test_named_tuples_become_tuples_before_the_cache(function: str, changed: str):
-    found = _tuples(f"{HELD}print(data.take(2))\nfor i in b:\n    n = data.map({function}).sum()\n", of="record",
-                    named=["Spot", "label", "x", "y"])
-    assert found.refused == () and 'data = sc.parallelize(a).map(tuple).cache("GPU")\n' in found.text
-    assert f'n = data.vmap({changed}, of="record").sum()\n' in found.text
-    assert "print([Spot(*each) for each in data.take(2)])\n" in found.text
+    ported = _tuples(f"{HELD}print(data.take(2))\nfor i in b:\n    n = data.map({function}).sum()\n", of="record",
+                     named=["Spot", "label", "x", "y"])
+    assert ported.refused == () and 'data = sc.parallelize(a).map(tuple).cache("GPU")\n' in ported.text
+    assert f'n = data.vmap({changed}, of="record").sum()\n' in ported.text
+    assert "print([Spot(*each) for each in data.take(2)])\n" in ported.text
 
 
 def test_named_tuples_of_a_class_without_a_name_take_a_decision():
-    found = _tuples(HELD + "for i in b:\n    n = data.map(lambda s: s.x).sum()\n", of="record", named=["Other", "x"])
-    assert found.loops == () and "a class for which the program has no name at its top" in found.refused[0]
+    ported = _tuples(HELD + "for i in b:\n    n = data.map(lambda s: s.x).sum()\n", of="record", named=["Other", "x"])
+    assert ported.loops == () and "a class for which the program has no name at its top" in ported.refused[0]
 
 
 def test_a_filter_that_workers_do_stays_as_it_is():
@@ -428,8 +429,8 @@ def test_a_filter_that_workers_do_stays_as_it_is():
     (["a text"], "record 0 is a str; text can be a key"), ([([1.0, 2.0], 1.0)], "field 'key' of record 0 is a list"),
     ([Both(1, [0.5])], "the value of record 0 is a list")])
 def test_records_that_no_worker_holds_are_the_reason(records: list, why: str):
-    said, _, _ = verdict_by_form([(lambda record: record.replace(1), "")], records)
-    assert not said.is_read and why in said.reason
+    verdict, _, _ = verdict_by_form([(lambda record: record.replace(1), "")], records)
+    assert not verdict.is_read and why in verdict.reason
 
 
 @pytest.mark.parametrize(("function", "records", "leaves"), [

@@ -49,8 +49,8 @@ def _validated(tmp_path: Path, history: History, other: float = 2.0) -> int:
     gpu.write_text(SOURCE.replace(".cache()", '.cache("GPU")'))
     runs = [[StatementResults(("", "w"), 3, (1.0, 2.0, value), times)]
             for value, times in ((2.0, (1.0, 2.0, 3.0)), (other, (0.1, 0.2, 0.3)))]
-    found = validated(runs[0], runs[0], runs[1], Tolerance())
-    return keep_validation(history, cpu, gpu, type(found)(found.statements, (), (), 9.0, 3.0))
+    validation = validated(runs[0], runs[0], runs[1], Tolerance())
+    return keep_validation(history, cpu, gpu, type(validation)(validation.statements, (), (), 9.0, 3.0))
 
 
 def _run(*words: str):
@@ -87,17 +87,17 @@ def test_a_newer_store_is_refused(history: History):
 
 def test_a_notebook_under_another_name_is_named(tmp_path: Path):
     (tmp_path / "job.py").write_text('{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}')
-    said = CliRunner().invoke(main, ["qualify", "--no-history", str(tmp_path / "job.py")])
-    assert said.exit_code == UNKNOWN and "is a notebook by what it holds: name it job.ipynb" in said.output
+    ended = CliRunner().invoke(main, ["qualify", "--no-history", str(tmp_path / "job.py")])
+    assert ended.exit_code == UNKNOWN and "is a notebook by what it holds: name it job.ipynb" in ended.output
 
 
 def test_an_answer_is_printed_where_the_store_does_not_take_it(tmp_path: Path, history: History):
     with contextlib.closing(sqlite3.connect(history.path)) as connection:
         connection.execute("PRAGMA user_version = 99")
     (tmp_path / "job.py").write_text(SOURCE)
-    said = CliRunner().invoke(main, ["qualify", "--json", str(tmp_path / "job.py")])
-    assert said.exit_code == YES and "a newer vispark wrote" in said.stderr, "the answer counts"
-    assert len(json.loads(said.stdout)["loops"]) == 1
+    ended = CliRunner().invoke(main, ["qualify", "--json", str(tmp_path / "job.py")])
+    assert ended.exit_code == YES and "a newer vispark wrote" in ended.stderr, "the answer counts"
+    assert len(json.loads(ended.stdout)["loops"]) == 1
 
 
 @pytest.mark.parametrize("content", [b"no store" * 200, b"SQLite format 3\0" + b"\1" * 4000])
@@ -139,10 +139,10 @@ def test_two_writers_lose_nothing(history: History):
             own.add_run(own.job(f"{number % 4}.py"), application=f"{writer}-{number}", seconds=1.0)
 
     threads = [threading.Thread(target=write, args=(writer,)) for writer in range(2)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert history.count() == 4 and sum(each["runs"] for each in history.jobs()) == 40
 
 

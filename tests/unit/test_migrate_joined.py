@@ -42,7 +42,7 @@ def script(tmp_path: Path) -> Path:
 
 
 def _capture(script: Path) -> RunCapture:
-    """A recording in which all functions are read."""
+    """Return a recording in which all functions are read."""
     calls = []
     for path in (script, script.with_name("steps.py")):
         program = SourceProgram.read(path)
@@ -61,17 +61,17 @@ def test_a_loop_is_looked_at_with_the_functions_that_it_calls(script: Path):
     capture.calls += [CapturedCall(9, str(steps), 3, 3, 38, "map", times=9, is_read=True),
                       CapturedCall(10, str(steps), 3, 3, 65, "reduce", times=9, is_read=True, reason="add")]
     loop, = qualify_capture(capture).loops
-    said = {each.place: each.verdict for each in loop.advice}
+    verdicts = {each.place: each.verdict for each in loop.advice}
     assert (Path(loop.file).name, loop.line) == ("job.py", 8)
-    assert said == {"6": "cache", "steps.py:3": "fold"}
-    found = port(with_modules(SourceProgram.read(script)), capture)
-    assert found.loops == (8,) and list(found.modules) == [str(steps)]
-    assert found.modules[str(steps)] == STEPS.replace("points.map", "points.vmap")
-    assert 'cache("GPU")' in found.text and "import blocks\nimport vispark\n" in found.text
-    assert [line for line in found.diff.splitlines() if line.startswith("---")] == [f"--- {script}", f"--- {steps}"]
+    assert verdicts == {"6": "cache", "steps.py:3": "fold"}
+    ported = port(with_modules(SourceProgram.read(script)), capture)
+    assert ported.loops == (8,) and list(ported.modules) == [str(steps)]
+    assert ported.modules[str(steps)] == STEPS.replace("points.map", "points.vmap")
+    assert 'cache("GPU")' in ported.text and "import blocks\nimport vispark\n" in ported.text
+    assert [line for line in ported.diff.splitlines() if line.startswith("---")] == [f"--- {script}", f"--- {steps}"]
     (script.parent / "out").mkdir()
-    found.write(script.parent / "out" / "port.py")
-    assert (script.parent / "out" / "steps.py").read_text() == found.modules[str(steps)]
+    ported.write(script.parent / "out" / "port.py")
+    assert (script.parent / "out" / "steps.py").read_text() == ported.modules[str(steps)]
     assert steps.read_text() == STEPS
 
 
@@ -88,11 +88,11 @@ def test_functions_of_blocks_in_a_module_get_their_row_functions_there(script: P
                                           reason="add", ranks={"w": 1}))
     cached = next(each for each in capture.calls if each.method == "cache")
     cached.sample = encoded([np.ones((3, 2))], capture.arrays)
-    found = port(program, capture)
-    assert found.refused == ()
-    assert "from blocks import grad\nimport vispark\nfrom blocks import grad_row\n" in found.text
-    assert "vmap(lambda m: grad_row(m, w)).vreduce(" in found.text
-    assert "def grad_row(m, w):" in found.modules[str(script.with_name("blocks.py"))]
+    ported = port(program, capture)
+    assert ported.refused == ()
+    assert "from blocks import grad\nimport vispark\nfrom blocks import grad_row\n" in ported.text
+    assert "vmap(lambda m: grad_row(m, w)).vreduce(" in ported.text
+    assert "def grad_row(m, w):" in ported.modules[str(script.with_name("blocks.py"))]
 
 
 def test_functions_of_one_name_are_not_mixed_up(script: Path):

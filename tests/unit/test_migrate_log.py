@@ -34,7 +34,7 @@ def _log(version: str) -> bytes:
 
 
 def _zstd(data: bytes) -> bytes:
-    """Several frames, as Spark writes them."""
+    """Compress into several frames, as Spark does."""
     step = len(data) // 5 + 1
     return b"".join(zstandard.compress(data[at:at + step]) for at in range(0, len(data), step))
 
@@ -44,7 +44,7 @@ def _event(name: str, **fields: object) -> dict:
 
 
 def _job(number: int, stages: Iterable[tuple[int, str]], tasks: int = 1, result: str = "JobSucceeded") -> list[dict]:
-    """The events of a job; its last stage's place is the job's."""
+    """Return the events of a job; its last stage's place is the job's."""
     stages, at = list(stages), number * 1000
     infos = [{"Stage ID": stage, "Stage Name": name} for stage, name in stages]
     events = [_event("JobStart", Job_ID=number, Submission_Time=at, Stage_IDs=[stage for stage, _ in stages],
@@ -69,12 +69,12 @@ def _application(*jobs: list[dict]) -> Application:
 def test_a_log_of_each_version(version: str, tmp_path: Path):
     path = tmp_path / "log"
     path.write_bytes(_log(version))
-    found = read_log(str(path))
-    assert found.version.startswith(version) and found.is_complete and found.problems == []
-    assert (found.name, len(found.jobs)) == ("PythonKMeans", 4)
-    for stage in found.stages.values():
+    application = read_log(str(path))
+    assert application.version.startswith(version) and application.is_complete and application.problems == []
+    assert (application.name, len(application.jobs)) == ("PythonKMeans", 4)
+    for stage in application.stages.values():
         assert sum(stage.parts.values()) == pytest.approx(stage.seconds, abs=2e-3)
-    *_, loop = loops_of(found)
+    *_, loop = loops_of(application)
     assert [(site.method, site.line) for site in loop.sites] == [("collect", 76), ("reduceByKey", 73)]
     assert (len(loop.passes), loop.jobs, loop.tasks) == (2, 1, (2, 2))
 
@@ -83,20 +83,20 @@ def test_all_forms_say_the_same(tmp_path: Path):
     data = _log("4")
     half = data.index(b"\n", len(data) // 2) + 1
     folder, compacted = tmp_path / "eventlog_v2_a", tmp_path / "eventlog_v2_b"
-    for each in (folder, compacted):
-        each.mkdir()
-        (each / "appstatus_a").touch()
-        (each / "events_10_a.zstd").write_bytes(_zstd(data[half:]))
+    for directory in (folder, compacted):
+        directory.mkdir()
+        (directory / "appstatus_a").touch()
+        (directory / "events_10_a.zstd").write_bytes(_zstd(data[half:]))
     (folder / "events_9_a.zstd").write_bytes(_zstd(data[:half]))
     (compacted / "events_9_a.zstd.compact").write_bytes(_zstd(data[:half]))
     (compacted / "events_8_a.zstd").write_bytes(b"not read")
     for name, content in (("plain", data), ("log.gz", gzip.compress(data)), ("log.zstd", _zstd(data)),
                           ("log.zstd.inprogress", _zstd(data))):
         (tmp_path / name).write_bytes(content)
-    found = [read_log(str(tmp_path / name)) for name in (
+    applications = [read_log(str(tmp_path / name)) for name in (
         "plain", "log.gz", "log.zstd", "log.zstd.inprogress", "eventlog_v2_a", "eventlog_v2_b")]
-    found.append(read_log((tmp_path / "plain").as_uri()))
-    assert all(each == found[0] for each in found)
+    applications.append(read_log((tmp_path / "plain").as_uri()))
+    assert all(each == applications[0] for each in applications)
 
 
 def test_a_log_behind_a_url():
@@ -118,13 +118,13 @@ def test_a_log_cut_anywhere_is_read_as_far_as_it_goes(version: str, form: str, t
     for length in range(0, len(whole) - 1, 1 + len(whole) // 40):
         path.write_bytes(whole[:length])
         try:
-            found = read_log(str(path))
+            application = read_log(str(path))
         except EventLogError:
             assert length < 1 + len(whole) // 3
             continue
-        assert found.problems and len(found.jobs) >= before
-        before = len(found.jobs)
-        loops_of(found)
+        assert application.problems and len(application.jobs) >= before
+        before = len(application.jobs)
+        loops_of(application)
     assert before == 4
 
 
@@ -167,16 +167,16 @@ def test_what_is_no_log_says_so(tmp_path: Path, name: str, content: bytes | None
 
 def test_a_pass_of_several_jobs():
     sites = ["collect at /a.py:90", "collect at /a.py:98"]
-    found, = loops_of(_application(*[_job(number, [(number, sites[number % 2])]) for number in range(8)]))
-    assert (len(found.passes), found.jobs) == (4, 2)
-    assert found.passes == (2.0, 2.0, 2.0, 1.5)
+    loop, = loops_of(_application(*[_job(number, [(number, sites[number % 2])]) for number in range(8)]))
+    assert (len(loop.passes), loop.jobs) == (4, 2)
+    assert loop.passes == (2.0, 2.0, 2.0, 1.5)
 
 
 def test_a_lazy_loop_is_one_job_whose_stages_come_again():
     stages = [(number, ["join at /a.py:78", "reduceByKey at /a.py:83"][number % 2]) for number in range(6)]
-    found, = loops_of(_application(_job(0, [*stages, (6, "collect at /a.py:86")])))
-    assert (len(found.passes), found.jobs) == (3, 0)
-    assert {site.line for site in found.sites} == {78, 83}
+    loop, = loops_of(_application(_job(0, [*stages, (6, "collect at /a.py:86")])))
+    assert (len(loop.passes), loop.jobs) == (3, 0)
+    assert {site.line for site in loop.sites} == {78, 83}
 
 
 def test_jobs_without_a_place_of_the_user_make_no_loop():
@@ -187,13 +187,14 @@ def test_failed_jobs_and_second_attempts_do_not_count():
     job = _job(1, [(1, "sum at /a.py:3")], tasks=2)
     second = dict(job[2])
     failed = dict(job[2], **{"Task End Reason": {"Reason": "ExceptionFailure"}})
-    found = _application(_job(0, [(0, "sum at /a.py:3")], result="JobFailed"), [*job[:4], second, failed, *job[4:]])
-    assert found.stages[1].tasks == 2 and found.stages[1].retried == 2
-    assert any("1 of 2 jobs failed" in each for each in found.problems)
+    application = _application(_job(0, [(0, "sum at /a.py:3")], result="JobFailed"),
+                               [*job[:4], second, failed, *job[4:]])
+    assert application.stages[1].tasks == 2 and application.stages[1].retried == 2
+    assert any("1 of 2 jobs failed" in each for each in application.problems)
 
 
 def _tasks(stages: int, tasks: int) -> Iterable[bytes]:
-    """Lines of one job with distinct tasks, made one by one."""
+    """Yield the lines of one job with distinct tasks, made one by one."""
     start, *_ = _job(0, [(number, f"sum at /a.py:{number}") for number in range(stages)], tasks=0)
     yield json.dumps(start).encode()
     for stage in range(stages):
@@ -209,9 +210,9 @@ def _tasks(stages: int, tasks: int) -> Iterable[bytes]:
 
 
 def test_many_tasks_cost_no_memory():
-    found = application_of(_tasks(stages=20, tasks=5000))
-    assert sum(stage.tasks for stage in found.stages.values()) == 100_000
-    assert not any(stage.done for stage in found.stages.values()) and len(pickle.dumps(found)) < 100_000
+    application = application_of(_tasks(stages=20, tasks=5000))
+    assert sum(stage.tasks for stage in application.stages.values()) == 100_000
+    assert not any(stage.done for stage in application.stages.values()) and len(pickle.dumps(application)) < 100_000
 
 
 # -- the command ------------------------------------------------------------------------------------------------------
@@ -231,14 +232,14 @@ def test_without_the_source_nothing_is_known_of_the_operations():
     assert ended.exit_code == UNKNOWN and "--source DIR" in ended.output
 
 
-@pytest.mark.parametrize(("change", "said"), [
+@pytest.mark.parametrize(("change", "message"), [
     (lambda log: re.sub(rb".*(Stage|JobEnd).*\n", b"", log), "the log has no job"),
     (lambda log: log.replace(b"JobSucceeded", b"JobFailed"), "4 of 4 jobs failed")])
-def test_of_a_run_without_a_job_that_ended_nothing_is_known(change: Callable[[bytes], bytes], said: str,
+def test_of_a_run_without_a_job_that_ended_nothing_is_known(change: Callable[[bytes], bytes], message: str,
                                                             tmp_path: Path):
     (tmp_path / "log").write_bytes(change(_log("4")))
     ended = CliRunner().invoke(main, ["qualify", str(tmp_path / "log"), "--source", str(EXAMPLES)])
-    assert ended.exit_code == UNKNOWN and said in ended.output and "gains nothing" not in ended.output
+    assert ended.exit_code == UNKNOWN and message in ended.output and "gains nothing" not in ended.output
 
 
 def test_passes_that_double_are_warned_of(tmp_path: Path):
@@ -260,9 +261,9 @@ def test_memory_does_not_grow_with_the_bytes_of_a_log(tmp_path: Path):
     for size in (2e6, 20e6):
         tasks = event_logs.write(tmp_path / "large", size)
         tracemalloc.start()
-        found = read_log(str(tmp_path / "large"))
+        application = read_log(str(tmp_path / "large"))
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-        assert sum(stage.tasks for stage in found.stages.values()) == tasks
+        assert sum(stage.tasks for stage in application.stages.values()) == tasks
     # A block that is read, and its lines; ten times the bytes are less than half a megabyte more.
     assert peaks[1] - peaks[0] < 5e5

@@ -28,10 +28,10 @@ def _port(text: str) -> PortedProgram:
 
 
 def _changed(text: str) -> list[str]:
-    """The lines of a source that its port has in place of others."""
-    found = _port(text)
-    assert found.refused == (), found.refused
-    return [line[2:].strip() for line in difflib.ndiff(found.program.source.splitlines(), found.text.splitlines())
+    """Return the lines of a source that its port has in place of others."""
+    ported = _port(text)
+    assert ported.refused == (), ported.refused
+    return [line[2:].strip() for line in difflib.ndiff(ported.program.source.splitlines(), ported.text.splitlines())
             if line.startswith("+ ")]
 
 
@@ -159,23 +159,23 @@ def test_what_is_made_of_cached_data_before_the_loop_is_ported_too():
     ("sc.parallelize(a).cache()\nf(g(sc.parallelize(b).cache()))\n" + LOOP.replace("data", "h()"), ""),
 ])
 def test_where_it_would_have_to_guess_it_stops(text: str, why: str):
-    found = _port(text)
-    assert found.loops == () and found.text == found.program.source and found.diff == ""
-    assert any(why in each for each in found.refused) or not why
+    ported = _port(text)
+    assert ported.loops == () and ported.text == ported.program.source and ported.diff == ""
+    assert any(why in each for each in ported.refused) or not why
 
 
 def test_stock_kmeans_keeps_every_other_line():
     program = SourceProgram.read(EXAMPLES / "kmeans.py")
-    found = port(program)
-    ast.parse(found.text)
-    kept = difflib.SequenceMatcher(None, program.source.splitlines(), found.text.splitlines(), autojunk=False)
+    ported = port(program)
+    ast.parse(ported.text)
+    kept = difflib.SequenceMatcher(None, program.source.splitlines(), ported.text.splitlines(), autojunk=False)
     assert sum(block.size for block in kept.get_matching_blocks()) == len(program.source.splitlines()) - 4
-    assert 'data = lines.map(parseVector).cache("GPU")' in found.text
-    assert "newPoints = [(st[0], st[1][0] / st[1][1]) for st in pointStats.collect()]" in found.text
+    assert 'data = lines.map(parseVector).cache("GPU")' in ported.text
+    assert "newPoints = [(st[0], st[1][0] / st[1][1]) for st in pointStats.collect()]" in ported.text
 
 
 def _captured(text: str, sample: list, *calls: tuple[str, dict]) -> RunCapture:
-    """A capture of a program whose calls ran, with a sample of what it caches."""
+    """Return a capture of a program whose calls ran, with a sample of what it caches."""
     program = SourceProgram("job.py", text)
     capture = RunCapture("job.py", [], digest_of(text), sources={"job.py": text})
     known = dict(calls)
@@ -196,16 +196,16 @@ KEYED = ("data = sc.parallelize(a).cache()\nfor i in b:\n"
                                               (",\n    ", ", numKeys=len(centers),\n    )")])
 def test_keys_are_promised_by_a_name_of_the_function(tail: str, wanted: str):
     text = KEYED.format(tail)
-    found = port(SourceProgram("job.py", text), _captured(text, [np.zeros(2)], (
+    ported = port(SourceProgram("job.py", text), _captured(text, [np.zeros(2)], (
         "reduceByKey", {"keys": [0, 2], "num_keys": ["K", "len(centers)"], "reason": "add"})))
-    assert wanted in found.text
+    assert wanted in ported.text
 
 
 def test_keys_are_promised_by_a_name_of_a_map_further_up():
     text = KEYED.format("").replace(".reduceByKey", ".map(lambda pair: (pair[0], pair[1] * 2)).reduceByKey")
-    found = port(SourceProgram("job.py", text), _captured(text, [np.zeros(2)], (
+    ported = port(SourceProgram("job.py", text), _captured(text, [np.zeros(2)], (
         "reduceByKey", {"keys": [0, 2], "num_keys": ["K", "len(centers)"], "reason": "add"})))
-    assert "numKeys=len(centers)" in found.text
+    assert "numKeys=len(centers)" in ported.text
 
 
 @pytest.mark.parametrize(("results", "keys"), [
@@ -234,9 +234,9 @@ def test_the_reasons_by_which_a_loop_stays_come_before_what_stays_behind_them():
 
 def test_keys_that_no_name_bounds_are_not_promised():
     text = KEYED.format("")
-    found = port(SourceProgram("job.py", text), _captured(text, [np.zeros(2)], (
+    ported = port(SourceProgram("job.py", text), _captured(text, [np.zeros(2)], (
         "reduceByKey", {"keys": [0, 2], "num_keys": ["K"]})))
-    assert "numKeys" not in found.text and "data.vmap" in found.text
+    assert "numKeys" not in ported.text and "data.vmap" in ported.text
 
 
 @pytest.mark.parametrize(("body", "promised"), [
@@ -244,9 +244,9 @@ def test_keys_that_no_name_bounds_are_not_promised():
 def test_keys_are_promised_by_a_name_that_a_named_function_finds_around_it(body: str, promised: bool):
     text = (f"def step(p):\n    {body}\ndata = sc.parallelize(a).cache()\nfor i in b:\n"
             "    data.map(step).reduceByKey(lambda a, b: a + b).collect()\n")
-    found = port(SourceProgram("job.py", text), _captured(text, [np.zeros(2)], (
+    ported = port(SourceProgram("job.py", text), _captured(text, [np.zeros(2)], (
         "reduceByKey", {"keys": [0, 2], "num_keys": ["len(V)"], "reason": "add"})))
-    assert ("numKeys=len(V)" in found.text) is promised
+    assert ("numKeys=len(V)" in ported.text) is promised
 
 
 def test_records_decide_what_a_function_is_of():
@@ -293,7 +293,8 @@ for _ in range(9):
 
 
 def test_of_two_caches_the_one_that_the_loop_goes_over_is_on_the_device():
-    found = _port(CACHED_TWICE.format(".cache()"))
-    assert found.loops and 'rows.mapPartitions(whole).cache("GPU")' in found.text and "map(float).cache()" in found.text
+    ported = _port(CACHED_TWICE.format(".cache()"))
+    assert ported.loops and "map(float).cache()" in ported.text
+    assert 'rows.mapPartitions(whole).cache("GPU")' in ported.text
     refused, = _port(CACHED_TWICE.format("")).refused
     assert "it stays in Spark, and makes what the loop goes over of what is cached at line 2: cache what it" in refused

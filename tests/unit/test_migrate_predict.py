@@ -42,8 +42,8 @@ def test_recorded_passes_of_an_h200_lie_in_their_intervals():
     bytes_ = 4.2e9
     inside = 0
     for ratio, readings in RECORDED:
-        found = predict_pass(PassWork([KernelWork(bytes_, {}, readings)]), H200)
-        inside += found.low <= ratio * (bytes_ / 4.2e12 + 0.148e-3) <= found.high
+        predicted = predict_pass(PassWork([KernelWork(bytes_, {}, readings)]), H200)
+        inside += predicted.low <= ratio * (bytes_ / 4.2e12 + 0.148e-3) <= predicted.high
     assert inside >= 0.8 * len(RECORDED)
 
 
@@ -55,8 +55,8 @@ def test_recorded_passes_of_an_h200_lie_in_their_intervals():
     (PassWork([KernelWork(1.0, results=8.0)]), DeviceRates("x", 1.0, plan=1.0), "link"),
     (PassWork([], jobs=1), H200, "Spark job")])
 def test_what_is_missing_is_said_and_nothing_is_assumed(work, device, why):
-    found = predict_pass(work, device)
-    assert isinstance(found, UnknownTime) and why in found.why
+    answer = predict_pass(work, device)
+    assert isinstance(answer, UnknownTime) and why in answer.why
 
 
 def test_operations_count_where_a_card_has_little_float64():
@@ -73,8 +73,8 @@ def test_a_probe_goes_before_operations_on_its_device_and_not_before_bytes():
     for work, seconds in [(kernel, 2e-3 + 1e-2), (replace(kernel, bytes=1e9), 2e-3 + 1.0),
                           (replace(kernel, probes={"host": ProbedRate(2e-3, None)}), 2.002),
                           (kernel.part(2), 2e-3 + 5e-3), (replace(kernel, probes={"cuda": ProbedRate(0, 0)}), 2.001)]:
-        found = predict_pass(PassWork([work]), device)
-        assert (found.low * found.high / middle) ** 0.5 == pytest.approx(seconds)
+        predicted = predict_pass(PassWork([work]), device)
+        assert (predicted.low * predicted.high / middle) ** 0.5 == pytest.approx(seconds)
 
 
 def test_sums_by_key_have_a_plan_of_their_own_and_objects_take_the_driver():
@@ -82,8 +82,8 @@ def test_sums_by_key_have_a_plan_of_their_own_and_objects_take_the_driver():
                          objects=1e7)
     for work, seconds in [(KernelWork(0.0, is_by_key=True), 3e-3), (KernelWork(0.0), 1e-3),
                           (KernelWork(0.0, results=8e6, collected=1e6), 1e-3 + 8e-3 + 0.1)]:
-        found = predict_pass(PassWork([work]), device)
-        assert (found.low * found.high / 1.2) ** 0.5 == pytest.approx(seconds)
+        predicted = predict_pass(PassWork([work]), device)
+        assert (predicted.low * predicted.high / 1.2) ** 0.5 == pytest.approx(seconds)
     older = predict_pass(PassWork([KernelWork(0.0, is_by_key=True)]), replace(device, plan_by_key=None))
     assert (older.low * older.high / 1.2) ** 0.5 == pytest.approx(1e-3), "a calibration without it has the plan's"
 
@@ -122,19 +122,19 @@ class _TimedContext:
         self.now += self.latency + self.record * self.drawn
 
 
-@pytest.mark.parametrize(("latency", "record", "limit", "plan", "each"), [
+@pytest.mark.parametrize(("latency", "record", "limit", "plan", "per_record"), [
     (0.0, 0.1, 60.0, 0.0, 0.1), (1e-3, NEXT / 16, 60.0, 0.0, NEXT / 16), (1e-3, 1e-3, 60.0, 1e-3, 1e-3),
     (1e-3, 1e-6, 60.0, 1e-3, 1e-6), (1e-3, 1e-10, 60.0, 1e-3, None), (1e-3, 1e-6, -1.0, None, None)],
     ids=["slow", "at-the-bound", "quick", "quicker", "hidden", "late"])
-def test_a_probe_tells_the_plan_from_the_records(latency, record, limit, plan, each):
+def test_a_probe_tells_the_plan_from_the_records(latency, record, limit, plan, per_record):
     context: Any = _TimedContext(latency, record)
-    found = probe(context, [float(number) for number in range(16)], _TimedContext.act, lambda: context.now,
-                  most=10 ** 8, limit=limit)
+    rate = probe(context, [float(number) for number in range(16)], _TimedContext.act, lambda: context.now,
+                 most=10 ** 8, limit=limit)
     if plan is None:
-        assert found is None
+        assert rate is None
     else:
-        assert found is not None and found.plan == pytest.approx(plan, rel=0.01, abs=1e-9)
-        assert found.record == (each and pytest.approx(each, rel=0.01))
+        assert rate is not None and rate.plan == pytest.approx(plan, rel=0.01, abs=1e-9)
+        assert rate.record == (per_record and pytest.approx(per_record, rel=0.01))
 
 
 def test_a_data_sheet_has_a_wider_interval_than_a_calibration():
@@ -176,10 +176,10 @@ def test_nodes_hold_more_and_pay_for_the_network_and_for_whole_instances():
 
 
 def test_the_shipped_prices_are_dated_and_of_all_devices_of_data_sheets():
-    found = read_prices()
-    assert found.date.startswith("2025-") and found.source and {each.device for each in found.instances.values()} == \
-        set(read_devices())
-    assert all(found.price(device) for device in read_devices()) and SHIPPED.name in str(found)
+    prices = read_prices()
+    assert prices.date.startswith("2025-") and prices.source
+    assert {each.device for each in prices.instances.values()} == set(read_devices())
+    assert all(prices.price(device) for device in read_devices()) and SHIPPED.name in str(prices)
 
 
 @pytest.mark.parametrize("text", ['date = 2026-01-01\n', 'region = "x"\ncurrency = "y"\n[price]\na = 1\n', "[price",

@@ -32,13 +32,13 @@ FAST = DeviceRates("fast", 1e12, {"float64": 1e12}, 1e12, 1e10, 1e-3, True)
 
 
 def _capture(folder: Path, **cached: object) -> RunCapture:
-    """A recording of four passes of 1.0 s, half a second of which is each action."""
+    """Return a recording of four passes of 1.0 s, half a second of which is each action."""
     file = str(folder / "job.py")
     program = SourceProgram(file, PROGRAM)
     calls = {each.method: each for each in program.calls}
     numbers = {name: number for number, name in enumerate(calls)}
     before = {"map": "cache", "reduce": "map", "glom": "cache", "count": "glom"}
-    found = []
+    captured = []
     for name, call in calls.items():
         ends = call.node.end_lineno or 0, call.node.end_col_offset or 0
         on = numbers.get(before.get(name, ""))
@@ -47,11 +47,11 @@ def _capture(folder: Path, **cached: object) -> RunCapture:
         if name in ("reduce", "count"):
             one.starts = [float(i) + (0.5 if name == "count" else 0.0) for i in range(4)]
             one.seconds = [0.5] * 4
-        found.append(one)
+        captured.append(one)
     for name, value in cached.items():
-        setattr(found[numbers["cache"]], name, value)
-    found[numbers["map"]].operations = {"float64": 1.0}
-    return RunCapture(file, [], digest_of(PROGRAM), 10.0, sources={file: PROGRAM}, calls=found)
+        setattr(captured[numbers["cache"]], name, value)
+    captured[numbers["map"]].operations = {"float64": 1.0}
+    return RunCapture(file, [], digest_of(PROGRAM), 10.0, sources={file: PROGRAM}, calls=captured)
 
 
 def _target() -> PredictionTarget:
@@ -60,11 +60,11 @@ def _target() -> PredictionTarget:
 
 def test_a_pass_is_bytes_and_operations_and_the_job_that_stays(tmp_path: Path):
     answer = qualify_capture(_capture(tmp_path, count=10 ** 9, record_bytes=8.0), _target())
-    found, = answer.extra["predictions"]
+    prediction, = answer.extra["predictions"]
     # 8 GB at 1 TB/s and the plan, 0.8 to 1.5 times, and the count() of glom() that stays a job of half a second.
-    low, high = found["pass"]
+    low, high = prediction["pass"]
     assert low == pytest.approx(0.8 * (8e-3 + 1e-3) + 0.5) and high == pytest.approx(1.5 * (8e-3 + 1e-3) + 0.5)
-    assert set(found["program"]) == {"4", "100"}
+    assert set(prediction["program"]) == {"4", "100"}
     lines = [line.strip() for line in answer.text().splitlines()]
     assert any(line.startswith("on fast (calibrated): a pass 507 .. 514 ms") for line in lines), lines
     assert any("it pays from pass" in line for line in lines)
@@ -94,16 +94,16 @@ def test_an_action_counts_as_often_as_a_pass_has_it_and_the_number_of_held_recor
     capture = replace(capture, digest=digest_of(text), sources={capture.script: text},
                       calls=[each for each in capture.calls if each.method != "glom"])
     count = next(call for call in program.calls if call.method == "count")
-    for number, each in enumerate(capture.calls):
-        each.number = number
-        if each.method == "count":
-            each.on, each.end_line, each.end_column = 2, count.node.end_lineno, count.node.end_col_offset
-    found, = qualify_capture(capture, _target()).extra["predictions"]
-    assert found["pass"][0] == pytest.approx(0.8 * (8e-3 + 1e-3))
+    for number, call in enumerate(capture.calls):
+        call.number = number
+        if call.method == "count":
+            call.on, call.end_line, call.end_column = 2, count.node.end_lineno, count.node.end_col_offset
+    prediction, = qualify_capture(capture, _target()).extra["predictions"]
+    assert prediction["pass"][0] == pytest.approx(0.8 * (8e-3 + 1e-3))
     folded = next(call for call in capture.calls if call.method == "reduce")
     folded.starts, folded.seconds = [i / 2 + 0.6 for i in range(8)], [0.25] * 8
-    found, = qualify_capture(capture, _target()).extra["predictions"]
-    assert found["pass"][0] == pytest.approx(2 * 0.8 * (8e-3 + 1e-3))
+    prediction, = qualify_capture(capture, _target()).extra["predictions"]
+    assert prediction["pass"][0] == pytest.approx(2 * 0.8 * (8e-3 + 1e-3))
 
 
 def test_a_row_function_is_the_same_one_in_each_pass():
@@ -125,7 +125,7 @@ def test_a_row_function_is_the_same_one_in_each_pass():
 
 
 def _chain(*methods: str, **keys: list[int]) -> dict[int, ProbedCall]:
-    """Calls of methods, each on the one before it; the first one is cached."""
+    """Return calls of methods, each on the one before it; the first one is cached."""
     return {number: ProbedCall(CapturedCall(number, "", 1, 1, 1, method, number - 1 if number else None, is_read=True,
                                             keys=keys.get(method)), (), {}) for number, method in enumerate(methods)}
 
@@ -157,8 +157,8 @@ def test_a_calibrated_rate_of_loading_is_part_of_the_program(tmp_path: Path):
 
 @pytest.mark.parametrize("cached", [{}, {"count": 10 ** 9}])
 def test_without_the_size_of_what_is_cached_nothing_is_predicted(tmp_path: Path, cached: dict):
-    found, = qualify_capture(_capture(tmp_path, **cached), _target()).extra["predictions"]
-    assert found["pass"] is None and "the bytes of a kernel" in found["why"] and found["program"] == {}
+    prediction, = qualify_capture(_capture(tmp_path, **cached), _target()).extra["predictions"]
+    assert prediction["pass"] is None and "the bytes of a kernel" in prediction["why"] and prediction["program"] == {}
 
 
 def test_on_the_command_line(tmp_path: Path):

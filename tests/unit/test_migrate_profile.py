@@ -31,16 +31,16 @@ def _vispark(*words: str) -> Result:
 
 
 def test_lines_add_up_to_the_whole_with_jobs_at_their_sites():
-    found = Profile(total=10.0)
-    found.add("reduce", {"kernel": 2.0, "transport": 1.0}, found.started + 1.0, "worker", "/a/job.py:12")
+    profile = Profile(total=10.0)
+    profile.add("reduce", {"kernel": 2.0, "transport": 1.0}, profile.started + 1.0, "worker", "/a/job.py:12")
     for number, name in enumerate(["collect at /a/job.py:14", "runJob at PythonRDD.scala"]):
-        found.jobs.append(Job(number, name, found.epoch + 5.0 + number, found.epoch + 6.0 + number, ()))
-    lines = found.lines()
+        profile.jobs.append(Job(number, name, profile.epoch + 5.0 + number, profile.epoch + 6.0 + number, ()))
+    lines = profile.lines()
     assert set(lines) == {"/a/job.py:12", "/a/job.py:14", ""}
     assert lines["/a/job.py:12"] == pytest.approx({"kernel": 2.0, "transport": 1.0})
     assert lines["/a/job.py:14"] == pytest.approx({"scheduling": 1.0})
     assert sum(sum(kinds.values()) for kinds in lines.values()) == pytest.approx(10.0)
-    assert sum(found.seconds.values()) == pytest.approx(10.0)
+    assert sum(profile.seconds.values()) == pytest.approx(10.0)
 
 
 def test_a_script_that_ends_before_it_begins_has_a_profile_of_its_failure(tmp_path: Path):
@@ -91,21 +91,21 @@ def test_settings_are_shown_with_their_sources_and_those_that_they_hide(tmp_path
         "spark.cores.max": ("4", "--conf", [file, "PYSPARK_SUBMIT_ARGS"]), "spark.vispark.lease": ("30", file, [])}
     everything = json.loads(_vispark("config", "show", "--json", "--all").output)["settings"]
     assert any(each["source"] == "default" for each in everything)
-    said = _vispark("config", "explain", "lease").output
-    assert said.startswith("spark.vispark.lease = 30") and "default 10.0 s" in said
+    output = _vispark("config", "explain", "lease").output
+    assert output.startswith("spark.vispark.lease = 30") and "default 10.0 s" in output
     assert "a setting of Spark's" in _vispark("config", "explain", "spark.cores.max").output
     assert _vispark("config", "explain", "spark.nothing").exit_code == USAGE
 
 
 def test_settings_of_a_cluster_are_shown():
     assert _vispark("cluster", "create", "laptop", "--platform", "local", "-p", "cores=2").exit_code == YES
-    said = _vispark("config", "show", "--cluster", "laptop").output.splitlines()
-    assert said[0].split() == ["spark.vispark.device", "auto", "cluster", "laptop"] and "local[2]" in said[1]
+    lines = _vispark("config", "show", "--cluster", "laptop").output.splitlines()
+    assert lines[0].split() == ["spark.vispark.device", "auto", "cluster", "laptop"] and "local[2]" in lines[1]
     assert _vispark("config", "check", "--cluster", "laptop").exit_code == YES
     assert _vispark("config", "check", "--cluster", "nothing").exit_code == UNKNOWN
 
 
-@pytest.mark.parametrize(("settings", "said"), [
+@pytest.mark.parametrize(("settings", "message"), [
     ({"spark.vispark.attempts": "many"}, "is not understood"),
     ({"spark.task.resource.gpu.amount": "1"}, "executors have no GPU"),
     ({"spark.task.resource.gpu.amount": "2", "spark.executor.resource.gpu.amount": "1"}, "no task would ever start"),
@@ -116,11 +116,11 @@ def test_settings_of_a_cluster_are_shown():
     ({"spark.dynamicAllocation.maxExecutors": "2", "spark.dynamicAllocation.initialExecutors": "4"}, "more than"),
     ({"spark.executor.cores": "8", "spark.cores.max": "4"}, "no executor would ever start"),
 ])
-def test_what_would_be_refused_or_wait_in_vain_is_named_with_its_source(settings: dict[str, str], said: str):
-    found = problems(merged([("a file", settings)]))
-    assert said in found[0] and "(a file)" in found[0]
+def test_what_would_be_refused_or_wait_in_vain_is_named_with_its_source(settings: dict[str, str], message: str):
+    named = problems(merged([("a file", settings)]))
+    assert message in named[0] and "(a file)" in named[0]
     ended = _vispark("config", "check", *[word for each in settings.items() for word in ("--conf", "=".join(each))])
-    assert ended.exit_code == NO and said in ended.output
+    assert ended.exit_code == NO and message in ended.output
 
 
 def test_a_file_of_settings_that_is_not_there_is_named(tmp_path: Path):

@@ -91,16 +91,16 @@ def _row(text: str) -> Any:
 
 
 def _compared(text: str) -> None:
-    found = _row(text)
+    rewritten = _row(text)
     names: dict[str, Any] = {"np": np, **AROUND}
     body, _, last = text.rpartition("\n")
     exec(body, names)
     wanted = eval(last, names)(BLOCK)
-    for source in found.definitions.values():
+    for source in rewritten.definitions.values():
         exec(source, names)
-    rows = [eval(found.text, names)(row) for row in BLOCK]
-    if found.fold:
-        _same(functools.reduce(eval(found.fold), rows), wanted)
+    rows = [eval(rewritten.text, names)(row) for row in BLOCK]
+    if rewritten.fold:
+        _same(functools.reduce(eval(rewritten.fold), rows), wanted)
     elif isinstance(wanted, tuple):
         _same(tuple(map(np.array, zip(*rows, strict=True))), wanted)
     else:
@@ -144,10 +144,10 @@ def test_functions_that_are_called():
 
         both""")
     _compared(text)
-    found = _row(text)
+    rewritten = _row(text)
     # What goes element by element is called as it is.
-    assert [function.name for function in found.definitions] == ["residual", "both"]
-    assert found.text == "both_row"
+    assert [function.name for function in rewritten.definitions] == ["residual", "both"]
+    assert rewritten.text == "both_row"
     with pytest.raises(NotRows, match="for in a function of blocks"):
         _row("def f(m):\n    for i in range(2):\n        pass\n    return m.sum(0)\nf")
     with pytest.raises(NotRows, match="f_row is there already"):
@@ -184,14 +184,14 @@ def test_stock_logistic_regression():
             if each.line > 60}
     calls = [CapturedCall(number, str(file), line, line, column, method, times=3, is_read=True, reason="add")
              for number, (method, (line, column)) in enumerate(ends.items())]
-    for each in calls:
-        if each.method == "cache":
-            each.sample = encoded([BLOCK, BLOCK], arrays)
-        each.ranks = {"w": 1}
-    found = port(program, RunCapture(str(file), [], digest_of(program.source), calls=calls, arrays=arrays))
-    assert found.refused == ()
-    assert "points.vmap(lambda m: gradient_row(m, w)).vreduce(lambda a, b: a + b).reduce(add)" in found.text
-    assert "-> np.ndarray:\n        Y = matrix[0]\n        X = matrix[1:]\n        return" in found.text
+    for call in calls:
+        if call.method == "cache":
+            call.sample = encoded([BLOCK, BLOCK], arrays)
+        call.ranks = {"w": 1}
+    ported = port(program, RunCapture(str(file), [], digest_of(program.source), calls=calls, arrays=arrays))
+    assert ported.refused == ()
+    assert "points.vmap(lambda m: gradient_row(m, w)).vreduce(lambda a, b: a + b).reduce(add)" in ported.text
+    assert "-> np.ndarray:\n        Y = matrix[0]\n        X = matrix[1:]\n        return" in ported.text
 
 
 def _gradient(m: np.ndarray, w: np.ndarray) -> np.ndarray:
@@ -202,10 +202,10 @@ def test_the_row_function_of_a_running_programs_function_is_one_that_a_probe_can
     source = Path(__file__).read_text(encoding="utf-8")
     program, w = SourceProgram(__file__, source), AROUND["w"]
     row = row_function(program, ast.parse("lambda m: _gradient(m, w)").body[0].value, {"w": 1})
-    made, fold = live_row_function(lambda m: _gradient(m, w), row)
-    total = functools.reduce(fold, map(made, BLOCK))
+    function, fold = live_row_function(lambda m: _gradient(m, w), row)
+    total = functools.reduce(fold, map(function, BLOCK))
     assert np.allclose(total, _gradient(BLOCK, w), rtol=1e-14)
     row = row_function(program, ast.parse("lambda m, v=w: _gradient(m, v)").body[0].value, {"v": 1})
     bound, fold = live_row_function(lambda m, v=w: _gradient(m, v), row)
     assert np.array_equal(functools.reduce(fold, map(bound, BLOCK)), total)
-    assert typed_verdict([(made, "")], list(BLOCK)).is_read and typed_verdict([(_gradient, "")], list(BLOCK)).reason
+    assert typed_verdict([(function, "")], list(BLOCK)).is_read and typed_verdict([(_gradient, "")], list(BLOCK)).reason

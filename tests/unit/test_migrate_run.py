@@ -40,16 +40,17 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("other", "status", "said"), [(1.0, YES, "equal"), (2.0, NO, "differs")])
-def test_it_ends_with_a_verdict(script: Path, monkeypatch: pytest.MonkeyPatch, other: float, status: int, said: str):
+@pytest.mark.parametrize(("other", "status", "expected"), [(1.0, YES, "equal"), (2.0, NO, "differs")])
+def test_it_ends_with_a_verdict(script: Path, monkeypatch: pytest.MonkeyPatch, other: float, status: int,
+                                expected: str):
     recording(script, monkeypatch)
     verdict(monkeypatch, other)
     ended = run(script, PORTED, "--json")
     assert ended.exit_code == status, ended.output
     answer = json.loads(ended.output)
-    assert (answer["verdict"], answer["ported"], answer["stopped"]) == (said, [3], "")
+    assert (answer["verdict"], answer["ported"], answer["stopped"]) == (expected, [3], "")
     assert "data.vmap(" in (script.parent / "out" / "job_gpu.py").read_text()
-    assert said in Path(answer["report"]).read_text() and History().jobs()[0]["verdict"] == said
+    assert expected in Path(answer["report"]).read_text() and History().jobs()[0]["verdict"] == expected
 
 
 def test_it_stops_where_nothing_is_ported(script: Path, monkeypatch: pytest.MonkeyPatch):
@@ -67,15 +68,15 @@ def test_it_does_not_run_a_program_that_writes_again(script: Path, monkeypatch: 
     assert "data.vmap(" in History().whole_job(1)["diff"]
 
 
-@pytest.mark.parametrize("line, said", [
+@pytest.mark.parametrize("line, reason", [
     ("open('log.txt', 'a').write('once')", "appends to a file"),
     ("Path('log.txt').open(mode='at')", "appends to a file"),
     ("df.write.parquet('t')", "writes a DataFrame"),
     ("df.write.mode('append').format('orc').save('t')", "writes a DataFrame"),
     ("model.write.insertInto('t')", "writes a DataFrame"),
 ])
-def test_what_is_not_to_happen_again_is_found_in_the_text(line: str, said: str):
-    assert list(writes(f"x = 1\n{line}\n")) == [(2, said)]
+def test_what_is_not_to_happen_again_is_found_in_the_text(line: str, reason: str):
+    assert list(writes(f"x = 1\n{line}\n")) == [(2, reason)]
 
 
 @pytest.mark.parametrize("line", ["open('a')", "open('log.txt', 'w')", "open(path, mode)", "Path('a').open()",
@@ -131,9 +132,9 @@ def test_a_program_that_does_not_end_is_ended(script: Path, tmp_path: Path):
 
 
 def test_the_line_that_names_pythons_error_goes_before_the_jvms():
-    said = ["vispark.errors.TaskError: Unauthorized: the runtime directory has mode 0755", "  at job.py",
-            "org.apache.spark.api.python.PythonException: An exception was thrown from the Python worker:"]
-    assert error_line("\n".join(said)) == said[0]
+    lines = ["vispark.errors.TaskError: Unauthorized: the runtime directory has mode 0755", "  at job.py",
+             "org.apache.spark.api.python.PythonException: An exception was thrown from the Python worker:"]
+    assert error_line("\n".join(lines)) == lines[0]
 
 
 def test_qualify_and_port_are_in_the_report(script: Path):
@@ -187,6 +188,6 @@ def test_the_run_of_a_job_that_is_not_ported_is_kept_with_the_reason(script: Pat
     kept, = History().whole_job(1)["runs"]
     assert (kept["kind"], kept["state"]) == ("cpu", "failed" if failed else "done") and kept["seconds"] > 0
     assert [(each["line"], each["passes"]) for each in kept["loops"]] == [(4, 3)]
-    said = CliRunner().invoke(main, ["report", "job", "1"]).output
-    assert "not ported: " in said and "3 passes" in said
+    report = CliRunner().invoke(main, ["report", "job", "1"]).output
+    assert "not ported: " in report and "3 passes" in report
     assert "not ported: " in (script.parent / "out" / "report.html").read_text()

@@ -20,7 +20,7 @@ from vispark.migrate.run_store import RunStore
 
 
 @pytest.fixture
-def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def store_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("VISPARK_HISTORY", str(tmp_path / "mine" / "history.db"))
     return History().path
 
@@ -51,10 +51,10 @@ def _has_all(ended: Result, script: Path) -> None:
 
 
 @pytest.fixture
-def writer(mine: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[sqlite3.Connection]:
-    """Another writer, which holds the store once it begins a transaction."""
+def writer(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[sqlite3.Connection]:
+    """Open the store for another writer, which holds it once it begins a transaction."""
     monkeypatch.setattr(stores, "BUSY_SECONDS", 0.1)
-    with sqlite3.connect(mine, isolation_level=None, check_same_thread=False) as connection:
+    with sqlite3.connect(store_path, isolation_level=None, check_same_thread=False) as connection:
         yield connection
     connection.close()
 
@@ -71,22 +71,22 @@ def test_a_store_that_another_one_holds_costs_no_answer(script: Path, writer: sq
     assert json.loads(listed.output)["validations"][-1]["verdict"] == "equal"
 
 
-def test_a_store_that_is_damaged_costs_no_answer(script: Path, mine: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_store_that_is_damaged_costs_no_answer(script: Path, store_path: Path, monkeypatch: pytest.MonkeyPatch):
     def damage() -> None:
         for beside in ("-wal", "-shm"):
-            mine.with_name(mine.name + beside).unlink(missing_ok=True)
-        mine.write_bytes(b"no store any more" * 1000)
+            store_path.with_name(store_path.name + beside).unlink(missing_ok=True)
+        store_path.write_bytes(b"no store any more" * 1000)
     _while_validated(monkeypatch, damage)
     _has_all(run(script, PORTED), script)
 
 
-def test_a_full_disk_costs_no_text(script: Path, mine: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_full_disk_costs_no_text(script: Path, store_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Neither store can be written, nor any file but the port."""
     def full(*_: object) -> None:
         raise OutputError("report.html cannot be written: No space left on device")
 
     def fill() -> None:
-        mine.write_bytes(b"no store any more" * 1000)
+        store_path.write_bytes(b"no store any more" * 1000)
         monkeypatch.setattr(RunStore, "_other", lambda *_: None)
         monkeypatch.setattr(run_command, "write_file", full)
     _while_validated(monkeypatch, fill)
@@ -95,7 +95,7 @@ def test_a_full_disk_costs_no_text(script: Path, mine: Path, monkeypatch: pytest
     assert "vispark report has not got it" in ended.output and "No space left on device" in ended.output
 
 
-def test_a_port_that_fails_costs_no_text(script: Path, mine: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_port_that_fails_costs_no_text(script: Path, store_path: Path, monkeypatch: pytest.MonkeyPatch):
     def fails() -> None:
         raise ValidationError("job_gpu.py ended with status 1: KeyError: 3")
     _while_validated(monkeypatch, fails)
@@ -106,7 +106,8 @@ def test_a_port_that_fails_costs_no_text(script: Path, mine: Path, monkeypatch: 
     assert ".vmap" in report and "data.vmap(" in History().whole_job(1)["diff"]
 
 
-def test_a_trace_that_cannot_be_written_is_no_traceback(script: Path, mine: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_trace_that_cannot_be_written_is_no_traceback(script: Path, store_path: Path,
+                                                        monkeypatch: pytest.MonkeyPatch):
     def keep(*_: object) -> None:
         raise run_command.HistoryError("the trace run-1.json cannot be written: No space left on device")
     monkeypatch.setattr("vispark.migrate.kept_validation.keep_trace", keep)
@@ -115,9 +116,9 @@ def test_a_trace_that_cannot_be_written_is_no_traceback(script: Path, mine: Path
 
 
 @pytest.mark.parametrize("command", ["qualify", "port"])
-def test_an_answer_that_is_not_kept_is_an_answer(script: Path, mine: Path, command: str):
+def test_an_answer_that_is_not_kept_is_an_answer(script: Path, store_path: Path, command: str):
     plain = CliRunner().invoke(main, [command, "--no-history", str(script)])
-    mine.write_bytes(b"no store any more" * 1000)
+    store_path.write_bytes(b"no store any more" * 1000)
     ended = CliRunner().invoke(main, [command, str(script)])
     assert (ended.exit_code, ended.stdout) == (plain.exit_code, plain.stdout)
     assert "not kept for vispark report" in ended.stderr and plain.stderr == ""

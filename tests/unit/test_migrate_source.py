@@ -41,9 +41,9 @@ def test_a_name_that_changes_before_the_action_is_said(between: str, verdict: st
             total = scores.reduce(lambda a, b: a + b)
             scale = total
         """)
-    found = {each.line: each for each in answer.loops[0].advice}
-    assert found[6].verdict == verdict
-    assert verdict == "vmap" or "line 7, before line 8 runs it" in found[6].detail
+    advice = {each.line: each for each in answer.loops[0].advice}
+    assert advice[6].verdict == verdict
+    assert verdict == "vmap" or "line 7, before line 8 runs it" in advice[6].detail
 
 
 def test_what_a_shuffle_runs_may_change_behind_it():
@@ -155,10 +155,10 @@ def test_other_folds_by_key_are_said_to_be_written_by_reduce_by_key():
 def test_unusual_layout_is_found_at_its_place():
     program = SourceProgram("job.py", "d = sc.parallelize(é)\\\n    .map(\n  f\n )  .cache(); n = 0\n"
                                       "while n: a = d . map (f) . sum ( ) ; n = 1\n")
-    found = [(call.method, call.line, call.column) for call in program.calls]
+    calls = [(call.method, call.line, call.column) for call in program.calls]
     lines = program.source.splitlines()
-    assert [method for method, _, _ in found] == ["parallelize", "map", "cache", "map", "sum"]
-    assert all(lines[line - 1].encode()[column - 1:].startswith(method.encode()) for method, line, column in found)
+    assert [method for method, _, _ in calls] == ["parallelize", "map", "cache", "map", "sum"]
+    assert all(lines[line - 1].encode()[column - 1:].startswith(method.encode()) for method, line, column in calls)
 
 
 def test_methods_of_other_things_are_none():

@@ -25,8 +25,8 @@ from vispark.migrate.wider_floats import wider
 def stored(path: Path, *results: Any) -> list[StoredResult]:
     """Return results as a file has them."""
     with opened_results(path) as file:
-        for each in results:
-            file.write("result", [0, 3, "", "w"], each)
+        for result in results:
+            file.write("result", [0, 3, "", "w"], result)
     return [each.result for each in read_results(path)]
 
 
@@ -49,10 +49,10 @@ ROWS = [(key, np.arange(12.0) * key) for key in range(40)]
     (np.arange(30), {"a": np.ones(50, "f4")}), [np.arange(30, dtype="c16")]])
 @pytest.mark.usefixtures("small_blocks")
 def test_results_come_back(tmp_path: Path, result: Any):
-    found, = stored(tmp_path / "a", result)
-    assert compare(result, found).verdict == EQUAL and compare(found, found).verdict == EQUAL
-    back = found.value()
-    back = whole(back) if found.form != "list" else [whole(each) for each in back]
+    again, = stored(tmp_path / "a", result)
+    assert compare(result, again).verdict == EQUAL and compare(again, again).verdict == EQUAL
+    back = again.value()
+    back = whole(back) if again.form != "list" else [whole(each) for each in back]
     assert repr(np.asarray(back, dtype=object).shape) == repr(np.asarray(result, dtype=object).shape)
 
 
@@ -68,9 +68,9 @@ def test_a_result_that_is_cut_is_left_out(tmp_path: Path):
 @pytest.mark.usefixtures("small_blocks")
 def test_records_are_sorted_on_disk_as_in_memory(tmp_path: Path):
     records = [(int(key), np.full(3, key)) for key in np.random.default_rng(0).permutation(200)]
-    found, = stored(tmp_path / "a", records)
-    assert found.size > record_order.RUN_BYTES
-    assert [number for _, number, _ in in_order(found, lambda record: record[0])] == [
+    again, = stored(tmp_path / "a", records)
+    assert again.size > record_order.RUN_BYTES
+    assert [number for _, number, _ in in_order(again, lambda record: record[0])] == [
         number for _, number, _ in in_order(records, lambda record: record[0])]
 
 
@@ -86,9 +86,9 @@ def test_the_first_difference_is_found_in_any_order(tmp_path: Path, change: Any,
     if order == "another" and len(changed) <= len(ROWS):
         changed = changed[::-1]
     one, two = *stored(tmp_path / "a", ROWS), *stored(tmp_path / "b", changed)
-    found = compare(one, two)
-    assert (found.verdict, str(found.place)) == (DIFFERS, place), found
-    assert compare(ROWS, changed).place == found.place
+    comparison = compare(one, two)
+    assert (comparison.verdict, str(comparison.place)) == (DIFFERS, place), comparison
+    assert compare(ROWS, changed).place == comparison.place
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -96,13 +96,14 @@ def test_the_worst_value_of_a_large_array_is_found_in_its_block(tmp_path: Path):
     array = np.ones((7, 11))
     other = array.copy()
     other[5, 3] = np.nan
-    found = compare(*stored(tmp_path / "a", array, other))
-    assert (found.verdict, found.place.path, sum(found.histogram)) == (DIFFERS, (5, 3), 77)
+    comparison = compare(*stored(tmp_path / "a", array, other))
+    assert (comparison.verdict, comparison.place.path, sum(comparison.histogram)) == (DIFFERS, (5, 3), 77)
     integers = np.arange(77).reshape(7, 11)
     changed = integers.copy()
     changed[6, 10] = -1
-    found = compare(*stored(tmp_path / "b", integers, changed))
-    assert (found.verdict, found.place.path, found.reference, found.other) == (DIFFERS, (6, 10), 76, -1)
+    comparison = compare(*stored(tmp_path / "b", integers, changed))
+    assert (comparison.verdict, comparison.place.path) == (DIFFERS, (6, 10))
+    assert (comparison.reference, comparison.other) == (76, -1)
 
 
 # -- Memory ----------------------------------------------------------------------------------------------------------
@@ -199,16 +200,16 @@ def test_of_many_passes_the_document_has_the_first_ones_and_the_one_that_differs
     (np.array([1 + 2j]), np.array([1 + 3j]), np.array([1 + 2.9j]), GPU),
     ([(1, 2.0), (2, 5.0)], [(1, 2.0)], [(1, 2.0), (2, 5.0)], CPU)])
 def test_which_of_two_results_is_nearer(cpu: Any, gpu: Any, wide: Any, expected: str):
-    found = compare(cpu, gpu)
-    assert found.verdict == DIFFERS and nearer(found, cpu, gpu, wide) == expected
+    comparison = compare(cpu, gpu)
+    assert comparison.verdict == DIFFERS and nearer(comparison, cpu, gpu, wide) == expected
 
 
 def test_it_is_not_known_where_the_run_in_wider_floats_gives_neither():
     assert nearer(compare(["a"], ["b"]), ["a"], ["b"], ["c"]).startswith("not known")
     one, two = (StatementResults(("", "w"), 3, (value,)) for value in (1.0, 2.0))
-    found = with_nearer(validated([one], [], [two], Tolerance()), [], "it failed")
-    assert found.statements[0].passes[0].nearer == "not known: it failed"
-    assert "nearer to float64: not known: it failed" in found.as_text()
+    validation = with_nearer(validated([one], [], [two], Tolerance()), [], "it failed")
+    assert validation.statements[0].passes[0].nearer == "not known: it failed"
+    assert "nearer to float64: not known: it failed" in validation.as_text()
 
 
 @pytest.mark.usefixtures("small_blocks")

@@ -69,22 +69,22 @@ def twice(line):
 
 
 def _reader(text: str) -> TextReader | str:
-    found, = readers_of(SourceProgram("job.py", HEAD + text)).values()
-    return found
+    reader, = readers_of(SourceProgram("job.py", HEAD + text)).values()
+    return reader
 
 
-@pytest.mark.parametrize(("function", "given"), READ.items())
-def test_functions_of_lines_that_read_text_stands_for(function: str, given: str):
-    found = _reader(f"data = sc.textFile(path, 4).map({function}).cache()\n")
-    assert isinstance(found, TextReader), found
-    assert found.text.removesuffix(".map(tuple)") == f"vispark.read_text(sc, path, {given}, minPartitions=4)"
-    assert found.text.endswith(".map(tuple)") == ("tuple(" in function)
+@pytest.mark.parametrize(("function", "arguments"), READ.items())
+def test_functions_of_lines_that_read_text_stands_for(function: str, arguments: str):
+    reader = _reader(f"data = sc.textFile(path, 4).map({function}).cache()\n")
+    assert isinstance(reader, TextReader), reader
+    assert reader.text.removesuffix(".map(tuple)") == f"vispark.read_text(sc, path, {arguments}, minPartitions=4)"
+    assert reader.text.endswith(".map(tuple)") == ("tuple(" in function)
 
 
 @pytest.mark.parametrize(("function", "why"), LEFT.items())
 def test_functions_of_lines_that_stay(function: str, why: str):
-    found = _reader(f"data = sc.textFile(path).map({function}).cache()\n")
-    assert isinstance(found, str) and why in found
+    answer = _reader(f"data = sc.textFile(path).map({function}).cache()\n")
+    assert isinstance(answer, str) and why in answer
 
 
 @pytest.mark.parametrize(("text", "why"), [
@@ -96,13 +96,13 @@ def test_functions_of_lines_that_stay(function: str, why: str):
     ("data = sc.textFile(path).map(lambda l: l).mapPartitions(f).cache()\n", "blocks=True"),
 ])
 def test_lines_that_also_go_elsewhere_stay(text: str, why: str):
-    found = readers_of(SourceProgram("job.py", HEAD + text))
-    assert all(isinstance(each, str) and why in each for each in found.values())
+    answers = readers_of(SourceProgram("job.py", HEAD + text))
+    assert all(isinstance(each, str) and why in each for each in answers.values())
 
 
 def test_maps_one_behind_another_are_one_parser():
-    found = _reader("data = sc.textFile(path).map(lambda l: l.split(',')).map(lambda f: np.array(f, float)).cache()\n")
-    assert isinstance(found, TextReader) and len(found.maps) == 2
+    reader = _reader("data = sc.textFile(path).map(lambda l: l.split(',')).map(lambda f: np.array(f, float)).cache()\n")
+    assert isinstance(reader, TextReader) and len(reader.maps) == 2
 
 
 def _recorded(text: str, reads: str | None) -> tuple[SourceProgram, RunCapture]:
@@ -126,8 +126,8 @@ TEXT = HEAD + ("lines = sc.textFile(path)  # the points\ndata = lines \\\n    .m
 
 def test_what_a_recorded_run_read_the_same_is_ported():
     program, capture = _recorded(TEXT, "")
-    found = _verdicts(qualify_capture(capture).loops[0].advice)
-    assert (found[".textFile"], found[".map"]) == ("read_text", "vmap") and "read_text" in found.values()
+    verdicts = _verdicts(qualify_capture(capture).loops[0].advice)
+    assert (verdicts[".textFile"], verdicts[".map"]) == ("read_text", "vmap") and "read_text" in verdicts.values()
     text = port(program, capture).text
     assert 'lines = vispark.read_text(sc, path, "float64", delimiter=",")' in text
     assert 'data = lines \\\n    .cache("GPU")' in text and ".map(parse)" not in text
@@ -141,8 +141,8 @@ def test_a_comment_behind_what_falls_away_is_kept_by_leaving_it():
 @pytest.mark.parametrize("reads", ["record 3 is of float32", None])
 def test_what_was_not_read_the_same_is_not_ported(reads: str | None):
     program, capture = _recorded(TEXT, reads)
-    found = port(program, capture)
-    assert found.loops and ".map(parse)" in found.text and "read_text" not in found.text
+    ported = port(program, capture)
+    assert ported.loops and ".map(parse)" in ported.text and "read_text" not in ported.text
     if reads:
         detail, = (each.detail for each in qualify_capture(capture).loops[0].advice if each.call == ".map(parse)")
         assert reads in detail

@@ -115,10 +115,10 @@ def test_every_setting_is_one_that_spark_and_vispark_take(facts: RunFacts, secon
     answer = _tuned(measure, runs=9, allowed=frozenset(["float32", "no-snapshots"]))
     assert all(refused(setting.conf) == "" and (setting.partitions or 1) > 0 for setting in ran)
     assert answer.best.seconds() <= answer.base.seconds()
-    said = recommendations(answer)
-    assert len(said) == len(set(said)) or len(facts.sources) + len(facts.cached) > 1
+    advice = recommendations(answer)
+    assert len(advice) == len(set(advice)) or len(facts.sources) + len(facts.cached) > 1
     for source in facts.sources:
-        assert f"{source.method}: {source.partitions} partitions, not {source.partitions}" not in " ".join(said)
+        assert f"{source.method}: {source.partitions} partitions, not {source.partitions}" not in " ".join(advice)
     assert not any(name in facts.conf and facts.conf[name] == value for name, value in answer.best.setting.conf)
 
 

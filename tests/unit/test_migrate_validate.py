@@ -87,7 +87,7 @@ def test_a_recorded_program_computes_the_same_and_its_positions_stay(monkeypatch
     assert lambdas[0] == lambdas[1] != []
 
 
-@pytest.mark.parametrize(("source", "made"), [
+@pytest.mark.parametrize(("source", "expected"), [
     ("s = rdd.collect()\nfirst = s[0]\nn = first[1]\n", [(2, "first"), (3, "n")]),
     ("s = rdd.collect()\nt = s\nt.sort()\nprint(f'{t[0]:.2f}', 'of', len(t))\n", [(4, "value")]),
     ("s = rdd.collect()\nfor k, v in s:\n    m = v / 2\n    c[k] = m\nprint(c)\n", [(2, "c"), (5, "value")]),
@@ -101,10 +101,10 @@ def test_a_recorded_program_computes_the_same_and_its_positions_stay(monkeypatch
     ("def f(x):\n    s = x.collect()\n    return s[0]\ny = rdd.map(f)\nz = 3\n", []),
     ("class A:\n    def fit(self, rdd):\n        self.c = rdd.collect()\n        self.d = rdd.map(self.near).sum()\n"
      "    def near(self, p):\n        return min(self.c)\n", [])])
-def test_statements_that_make_something_of_records_are_recorded(source, made):
+def test_statements_that_make_something_of_records_are_recorded(source, expected):
     tree, statements = recorded_statements(source, "job.py")
     record_what_is_made(tree, statements)
-    assert sorted((each.line, each.target) for each in statements if each.sources) == made
+    assert sorted((each.line, each.target) for each in statements if each.sources) == expected
     compile(tree, "job.py", "exec")
 
 
@@ -162,24 +162,24 @@ def _results(*values, name="w", line=3) -> StatementResults:
 def test_the_first_pass_that_differs_is_said_first():
     one = [_results(1.0, 2.0, 3.0), _results(5.0, name="v", line=9)]
     two = [_results(1.0, 2.5, 4.0), _results(6.0, name="v", line=9)]
-    found = validated(one, one, two, Tolerance())
-    assert found.verdict == DIFFERS
-    assert found.as_text().splitlines()[1].startswith("  first: pass 1, line 9 (9), v")
-    assert found.statements[0].first == 2
+    validation = validated(one, one, two, Tolerance())
+    assert validation.verdict == DIFFERS
+    assert validation.as_text().splitlines()[1].startswith("  first: pass 1, line 9 (9), v")
+    assert validation.statements[0].first == 2
 
 
 @pytest.mark.parametrize(("again", "other", "verdict"), [
     (1.0, 1.0, EQUAL), (1.0 + 1e-14, 1.0 + 3e-14, WITHIN_NOISE), (1.0, 1.5, DIFFERS), (1.7, 1.5, NOT_KNOWN),
     (1.7, 1.0, EQUAL)])
 def test_a_run_is_judged_by_the_noise_of_the_reference(again, other, verdict):
-    found = validated([_results(1.0)], [_results(again)], [_results(other)], Tolerance())
-    assert found.verdict == verdict
+    validation = validated([_results(1.0)], [_results(again)], [_results(other)], Tolerance())
+    assert validation.verdict == verdict
 
 
 @pytest.mark.parametrize(("again", "verdict"), [([3.0, 1.0, 2.0], EQUAL), ([1.0, 2.0, 3.0], DIFFERS)])
 def test_order_counts_where_the_reference_keeps_it(again, verdict):
-    found = validated([_results([1.0, 2.0, 3.0])], [_results(again)], [_results([2.0, 1.0, 3.0])], Tolerance())
-    assert found.verdict == verdict
+    validation = validated([_results([1.0, 2.0, 3.0])], [_results(again)], [_results([2.0, 1.0, 3.0])], Tolerance())
+    assert validation.verdict == verdict
 
 
 RANKED = [(3, 0.5), (1, 1.5), (2, 2.5)]
@@ -191,9 +191,9 @@ RANKED = [(3, 0.5), (1, 1.5), (2, 2.5)]
 def test_pairs_that_are_sorted_are_not_compared_by_key(is_sorted, again, verdict):
     one = StatementResults(("", "ranked"), 3, (RANKED,), is_sorted=is_sorted)
     other = StatementResults(("", "ranked"), 3, (RANKED[::-1],))
-    found = validated([one], [_results(again, name="ranked")] if again else [], [other], Tolerance())
-    assert found.verdict == verdict
-    assert ("its records in another order" in found.as_text()) == (not is_sorted)
+    validation = validated([one], [_results(again, name="ranked")] if again else [], [other], Tolerance())
+    assert validation.verdict == verdict
+    assert ("its records in another order" in validation.as_text()) == (not is_sorted)
 
 
 def _made_of(pairs: list, first: object, number: int = 4) -> list[StatementResults]:
@@ -209,19 +209,19 @@ def _made_of(pairs: list, first: object, number: int = 4) -> list[StatementResul
     (None, [(1, 2.0), (3, 4.0)], EQUAL, "equal")])
 def test_what_is_made_of_records_in_another_order_is_compared(again, other, verdict, why):
     runs = [_made_of(pairs, pairs[0]) if pairs else [] for pairs in ([(1, 2.0), (3, 4.0)], again, other)]
-    found = validated(*runs, Tolerance())
-    found = found if again else with_order_not_known(found)
-    assert found.verdict == verdict and why in found.as_text()
+    validation = validated(*runs, Tolerance())
+    validation = validation if again else with_order_not_known(validation)
+    assert validation.verdict == verdict and why in validation.as_text()
     # With records that differ, too, what is made of them says no more.
     wrong = validated(runs[0], runs[1], _made_of([(1, 2.5), (3, 4.0)], 5.0), Tolerance())
     assert wrong.verdict == DIFFERS and not wrong.made
 
 
-@pytest.mark.parametrize(("made", "verdict"), [([4.0, 2.0], EQUAL), (6.0 + 1e-15, WITHIN_ROUNDING)])
-def test_lists_made_of_records_may_come_in_their_order_and_sums_are_within_rounding(made, verdict):
-    one = _made_of([(1, 2.0), (3, 4.0)], [2.0, 4.0] if isinstance(made, list) else 6.0)
-    found = validated(one, [], _made_of([(3, 4.0), (1, 2.0)], made), Tolerance())
-    assert found.verdict == verdict and "what is made of it in line 5 is compared" in found.as_text()
+@pytest.mark.parametrize(("value", "verdict"), [([4.0, 2.0], EQUAL), (6.0 + 1e-15, WITHIN_ROUNDING)])
+def test_lists_made_of_records_may_come_in_their_order_and_sums_are_within_rounding(value, verdict):
+    one = _made_of([(1, 2.0), (3, 4.0)], [2.0, 4.0] if isinstance(value, list) else 6.0)
+    validation = validated(one, [], _made_of([(3, 4.0), (1, 2.0)], value), Tolerance())
+    assert validation.verdict == verdict and "what is made of it in line 5 is compared" in validation.as_text()
 
 
 @pytest.mark.parametrize(("source", "is_sorted"), [
@@ -237,47 +237,48 @@ def test_statements_know_what_is_sorted(source, is_sorted):
     ((5.0, 0.1 * (1 + 2.5e-13)), WITHIN_ROUNDING, 5.0), ((5.0, 0.1 * (1 + 1e-10)), DIFFERS, 5.0),
     ((5.0 * (1 + 2.5e-13), 0.1), DIFFERS, 5.0), ((5.0, 0.0), DIFFERS, 5.0), ((5.0, math.nan), DIFFERS, 5.0)])
 def test_a_number_that_falls_is_judged_by_its_largest_value_until_then(values, verdict, scale):
-    found = validated([_results(5.0, 0.1)], [], [_results(*values)], Tolerance())
-    assert (found.verdict, found.statements[0].scale) == (verdict, scale)
-    assert " of its largest value, 5" in found.as_text()
+    validation = validated([_results(5.0, 0.1)], [], [_results(*values)], Tolerance())
+    assert (validation.verdict, validation.statements[0].scale) == (verdict, scale)
+    assert " of its largest value, 5" in validation.as_text()
 
 
 @pytest.mark.parametrize(("error", "verdict"), [(3e-13, WITHIN_ROUNDING), (1e-9, DIFFERS)])
 def test_a_gradient_at_its_optimum_is_judged_by_its_largest_value_until_then(error, verdict):
     gradients = [np.array([50.0, -3.0]), np.array([1e-3, 2e-3]), np.array([2e-13, -1e-13])]
-    mine = [(each, np.eye(2) * (1 + i)) for i, each in enumerate(gradients)]
-    other = [*mine[:2], (gradients[2] + error, mine[2][1])]
+    reference = [(each, np.eye(2) * (1 + i)) for i, each in enumerate(gradients)]
+    other = [*reference[:2], (gradients[2] + error, reference[2][1])]
     left = _results(gradients[2], name="g", line=0)
-    found = validated([_results(*mine, name="(g, H)"), left], [],
-                      [_results(*other, name="(g, H)"), _results(gradients[2] + error, name="g", line=0)], Tolerance())
-    assert found.verdict == verdict
-    assert [each.verdict for each in found.statements] == [verdict] * 2, "and what is left of it at the end"
-    wrong = [*mine[:2], (gradients[2], mine[2][1] * (1 + 1e-10))]
-    assert validated([_results(*mine)], [], [_results(*wrong)], Tolerance()).verdict == DIFFERS, "of its own field"
+    validation = validated([_results(*reference, name="(g, H)"), left], [],
+                           [_results(*other, name="(g, H)"), _results(gradients[2] + error, name="g", line=0)],
+                           Tolerance())
+    assert validation.verdict == verdict
+    assert [each.verdict for each in validation.statements] == [verdict] * 2, "and what is left of it at the end"
+    wrong = [*reference[:2], (gradients[2], reference[2][1] * (1 + 1e-10))]
+    assert validated([_results(*reference)], [], [_results(*wrong)], Tolerance()).verdict == DIFFERS, "of its own field"
 
 
 @pytest.mark.parametrize(("own", "error", "verdict"), [
     (4e-10, 8e-10, WITHIN_NOISE), (4e-10, 4e-9, DIFFERS), (1e-16, 8e-10, DIFFERS), (0.3, 0.4, DIFFERS)])
 def test_what_differs_is_judged_by_how_far_the_cpu_is_from_wider_floats(own, error, verdict):
-    mine = np.array([1e-12, 2e-12])
-    found = validated([_results(mine)], [], [_results(mine * (1 + error))], Tolerance())
-    assert found.verdict == DIFFERS
-    judged = with_nearer(found, [_results(mine.astype(np.longdouble) * (1 + np.longdouble(own)))])
+    reference = np.array([1e-12, 2e-12])
+    validation = validated([_results(reference)], [], [_results(reference * (1 + error))], Tolerance())
+    assert validation.verdict == DIFFERS
+    judged = with_nearer(validation, [_results(reference.astype(np.longdouble) * (1 + np.longdouble(own)))])
     assert judged.verdict == verdict and (judged.statements[0].first is None) == (verdict == WITHIN_NOISE)
 
 
 @pytest.mark.parametrize(("change", "first"), [((0, 1e-5), 1), ((1, 1e-5), None), ((2, 1e-5), None)])
 def test_noise_is_that_of_a_field_in_the_passes_up_to_one(change, first):
     # The second field gets noisy in the second pass; the first one, as a loss beside a gradient, never does.
-    mine = [(4.0, np.array([1.0])), (4.0, np.array([1.0])), (4.0, np.array([1.0]))]
-    again = [mine[0], *[(4.0, np.array([1.0 + 1e-5]))] * 2]
+    reference = [(4.0, np.array([1.0])), (4.0, np.array([1.0])), (4.0, np.array([1.0]))]
+    again = [reference[0], *[(4.0, np.array([1.0 + 1e-5]))] * 2]
     number, error = change
-    other = [*mine[:number], (4.0, mine[number][1] * (1 + error)), *mine[number + 1:]]
-    found = validated([_results(*mine)], [_results(*again)], [_results(*other)], Tolerance())
-    assert found.statements[0].first == first
-    other = [*mine[:number], (4.0 * (1 + error), mine[number][1]), *mine[number + 1:]]
-    found = validated([_results(*mine)], [_results(*again)], [_results(*other)], Tolerance())
-    assert found.statements[0].first == number + 1
+    other = [*reference[:number], (4.0, reference[number][1] * (1 + error)), *reference[number + 1:]]
+    validation = validated([_results(*reference)], [_results(*again)], [_results(*other)], Tolerance())
+    assert validation.statements[0].first == first
+    other = [*reference[:number], (4.0 * (1 + error), reference[number][1]), *reference[number + 1:]]
+    validation = validated([_results(*reference)], [_results(*again)], [_results(*other)], Tolerance())
+    assert validation.statements[0].first == number + 1
 
 
 class _Moments:
@@ -289,9 +290,9 @@ class _Moments:
     (0.5, None, EQUAL), (0.5 * (1 + 1e-15), None, WITHIN_ROUNDING), (0.501, None, DIFFERS), (0.5, object(), NOT_KNOWN)])
 def test_objects_are_compared_by_their_attributes_and_others_not_called_equal(other, parts, verdict):
     values = [decoded(encoded(_Moments(each, parts))) for each in (0.5, other)]
-    found = validated([_results(values[0])], [], [_results(values[1])], Tolerance())
-    assert found.verdict == verdict
-    assert verdict != NOT_KNOWN or "objects of type _Moments are not looked at" in found.as_text()
+    validation = validated([_results(values[0])], [], [_results(values[1])], Tolerance())
+    assert validation.verdict == verdict
+    assert verdict != NOT_KNOWN or "objects of type _Moments are not looked at" in validation.as_text()
     counters = [decoded(encoded(StatCounter([each, 1.0]))) for each in (0.5, 0.501)]
     assert validated([_results(counters[0])], [], [_results(counters[1])], Tolerance()).verdict == DIFFERS
     beside = [decoded(encoded((_Moments(0.5, parts), each))) for each in (1.0, 1.0 + 1e-15)]
@@ -300,35 +301,35 @@ def test_objects_are_compared_by_their_attributes_and_others_not_called_equal(ot
 
 
 def test_an_early_pass_is_not_judged_by_the_rounding_errors_of_later_ones():
-    mine, wide = [np.array([1.0]), np.array([1e-12])], [np.longdouble(1.0), np.longdouble(1.0004e-12)]
-    other = [mine[0] * (1 + 1e-7), mine[1] * (1 + 1e-4)]
-    found = with_nearer(validated([_results(*mine)], [], [_results(*other)], Tolerance()),
-                        [_results(*(np.array([each]) for each in wide))])
-    assert found.statements[0].first == 1
+    reference, wide = [np.array([1.0]), np.array([1e-12])], [np.longdouble(1.0), np.longdouble(1.0004e-12)]
+    other = [reference[0] * (1 + 1e-7), reference[1] * (1 + 1e-4)]
+    validation = with_nearer(validated([_results(*reference)], [], [_results(*other)], Tolerance()),
+                             [_results(*(np.array([each]) for each in wide))])
+    assert validation.statements[0].first == 1
 
 
 @pytest.mark.parametrize("values", [(0.1, 5.0), ([5.0, 1.0], [0.1, 0.1])])
 def test_what_rises_and_what_are_records_is_judged_by_its_own_values(values):
     wrong = [[x * (1 + 2.5e-13) for x in each] if isinstance(each, list) else each * (1 + 2.5e-13) for each in values]
-    found = validated([_results(*values)], [], [_results(*wrong)], Tolerance())
-    assert (found.verdict, found.statements[0].scale) == (DIFFERS, 0)
+    validation = validated([_results(*values)], [], [_results(*wrong)], Tolerance())
+    assert (validation.verdict, validation.statements[0].scale) == (DIFFERS, 0)
 
 
 def test_what_is_left_at_the_end_comes_behind_the_passes():
     one = [_results(1.0, 2.0, 3.0), _results(3.0, line=0)]
     two = [_results(1.0, 2.0, 4.0), _results(4.0, line=0)]
-    said = validated(one, one, two, Tolerance()).as_text().splitlines()
-    assert said[1].startswith("  first: pass 3, line 3 (3), w: ") and said[-2].startswith("  at the end: w: ")
+    lines = validated(one, one, two, Tolerance()).as_text().splitlines()
+    assert lines[1].startswith("  first: pass 3, line 3 (3), w: ") and lines[-2].startswith("  at the end: w: ")
 
 
 def test_other_numbers_of_passes_differ():
-    found = validated([_results(1.0, 2.0)], [], [_results(1.0)], Tolerance())
-    assert found.verdict == DIFFERS and "2 passes and 1" in found.as_text()
+    validation = validated([_results(1.0, 2.0)], [], [_results(1.0)], Tolerance())
+    assert validation.verdict == DIFFERS and "2 passes and 1" in validation.as_text()
 
 
 def test_statements_are_aligned_by_name_and_what_one_has_is_said():
-    found = validated([_results(1.0, name="n"), _results(2.0)], [], [_results(2.0, line=8)], Tolerance())
-    assert (found.verdict, [each.name[1] for each in found.only_reference]) == (EQUAL, ["n"])
+    validation = validated([_results(1.0, name="n"), _results(2.0)], [], [_results(2.0, line=8)], Tolerance())
+    assert (validation.verdict, [each.name[1] for each in validation.only_reference]) == (EQUAL, ["n"])
 
 
 def test_nothing_compared_is_not_known():
@@ -394,10 +395,10 @@ def test_wrong_use_of_the_command(programs):
     assert YES == 0
 
 
-@pytest.mark.parametrize(("held", "given"), [
+@pytest.mark.parametrize(("held", "expected"), [
     ([{"key": 1, "value": 2.0}], [{"key": 3, "value": 4.0}]), ([(1, 2.0)], [(3, 4.0)]), ([], [(3, 4.0)])])
-def test_a_sample_of_pairs_is_one_of_dicts_where_the_port_has_these(held: list, given: list):
-    assert as_records_of(lambda: held, [(3, 4.0)]) == given
+def test_a_sample_of_pairs_is_one_of_dicts_where_the_port_has_these(held: list, expected: list):
+    assert as_records_of(lambda: held, [(3, 4.0)]) == expected
 
 
 def test_a_sample_of_other_records_starts_no_job():

@@ -115,8 +115,8 @@ def test_what_is_no_program_is_said_in_one_line(capsys: pytest.CaptureFixture[st
     for path, words in (("nowhere.py", "there is no program 'nowhere.py'"), (tmp_path, "without a __main__.py"),
                         (tmp_path / "cells.ipynb", "call vispark.ml.install() in its first cell")):
         assert main([str(path)]) == 2
-        said = capsys.readouterr().err
-        assert said.startswith("vispark.ml: ") and words in said and said.count("\n") == 1
+        printed = capsys.readouterr().err
+        assert printed.startswith("vispark.ml: ") and words in printed and printed.count("\n") == 1
 
 
 def test_importing_vispark_does_not_import_its_estimators():

@@ -10,7 +10,7 @@ from vispark.ml.optim.quasi_newton import minimize
 
 
 def test_a_kink_ends_the_search_with_its_last_length():
-    """At the minimum of |x - 1| no slope is less than the first one's."""
+    # At the minimum of |x - 1| no slope is less than the first one's.
     tried = []
 
     def along(length: float):
@@ -27,7 +27,7 @@ def test_lengths_that_vanish_fail():
 
 
 def test_support_vectors_of_two_rows_end_where_breeze_ends():
-    """The example of pyspark's LinearSVC, whose two rows lie on a kink together."""
+    # The example is of pyspark's LinearSVC; its two rows lie on a kink together.
     rows, signs = np.array([[0.0, -2**-0.5, -2**-0.5], [0.0, 2**-0.5, 2**-0.5]]), np.array([1.0, -1.0])
 
     def objective(v: np.ndarray):

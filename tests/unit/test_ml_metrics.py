@@ -8,7 +8,7 @@ from vispark.ml.metrics import Residuals
 
 
 def test_r2_of_labels_without_variance_is_mllibs():
-    """Of one row, and of equal labels: the sum of squares is 0."""
+    # The sum of squares of one row, and of equal labels, is 0.
     for weight, squares in ((1.0, 1.0), (4.0, 4.0)):
         off, exact = (Residuals(weight, squares, 0.0, errors, errors, 0.0, errors) for errors in (.5, 0.0))
         for through_origin in (False, True):
