@@ -386,7 +386,7 @@ def test_csv_of_a_compressed_file_is_sent_field_by_field(sc: SparkContext, tmp_p
     assert read_csv(sc, path, "x", filter=[("y", ">", 5)]).cache("GPU").collect() == []
     with gzip.open(path, "wt") as file:
         file.write("k,x\n" + "1,2\n" * 300_000 + "1,2,3\n")
-    with pytest.raises(RecordError, match=r"points.csv.gz, line 300002: '1,2,3' is not read as k int64, x int64"):
+    with pytest.raises(RecordError, match=r"points.csv.gz, line 300002: '1,2,3' is not read as k int64"):
         read_csv(sc, path).cache("GPU").count()
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from vispark.data.records import pack
+from vispark.data.records.ragged import FlatRows
+from vispark.data.records.rows import Rows
 from vispark.data.records.streamed_rows import StreamedRows
 from vispark.data.records.text.splits import TextSplit
+from vispark.data.tables.arrow import pa
 from vispark.data.tables.csv import CsvTask
 from vispark.data.tables.csv_schema import check_integers, schema_of
 from vispark.data.tables.files import (
@@ -27,7 +33,7 @@ from vispark.data.tables.orc import OrcFormat
 from vispark.data.tables.orc_stripes import stripes
 from vispark.data.tables.parquet import ParquetFormat
 from vispark.data.tables.selection import select
-from vispark.data.tables.types import ColumnType
+from vispark.data.tables.types import VECTOR, ColumnType
 from vispark.errors import PlanError, RecordError
 
 
@@ -291,6 +297,106 @@ def test_other_rows_than_were_looked_up(arrays, words):
 
 def test_no_rows_are_not_read():
     assert pack(StreamedRows([], 0, {"": lambda: iter(())}), seal=bytes).count == 0
+
+
+class Passed:
+    """Target that keeps of what is put a digest, and how much memory was held then."""
+
+    def __init__(self) -> None:
+        self.most = self.nbytes = 0
+        self.digest = hashlib.sha256()
+
+    def put(self, offset: int, array: np.ndarray) -> None:
+        self.nbytes += array.nbytes
+        self.digest.update(np.ascontiguousarray(array).tobytes())
+        self.most = max(self.most, tracemalloc.get_traced_memory()[0] + pa.total_allocated_bytes())
+
+
+def _passed(records: Any) -> tuple[Passed, Any]:
+    """Return what was written of records, and their layout, shapes and content."""
+    tracemalloc.start()
+    before, target = pa.total_allocated_bytes(), Passed()
+    try:
+        packed = pack(records, seal=bytes)
+        packed.write_blocks(target, 0)
+    finally:
+        tracemalloc.stop()
+    target.most -= before
+    return target, (packed.layout, packed.signatures, packed.count, target.digest.hexdigest())
+
+
+def _ragged(lengths: np.ndarray) -> Any:
+    offsets = np.append(0, np.cumsum(lengths)).astype(np.int32)
+    return pa.ListArray.from_arrays(offsets, np.random.default_rng(0).random(offsets[-1]))
+
+
+def _vectors(lengths: np.ndarray) -> Any:
+    values = _ragged(lengths)
+    places = pa.array(np.arange(len(values.values)) % 601, pa.int32())
+    return pa.StructArray.from_arrays(
+        [pa.array(np.zeros(len(lengths), np.int8)), pa.array(np.full(len(lengths), 601, np.int32)),
+         pa.ListArray.from_arrays(values.offsets, places), values], list(VECTOR))
+
+
+@pytest.mark.parametrize(("made", "form"), [(_ragged, "ragged"), (_vectors, "sparse"),
+                                            (lambda lengths: _ragged(lengths * 0 + 300), "array")])
+@pytest.mark.parametrize("filter", [None, [("k", ">", 100)]])
+@pytest.mark.parametrize("name", ["orc", "parquet"])
+def test_rows_of_several_lengths_are_read_while_they_are_written(tmp_path: Path, name: str, filter, made, form: str):
+    module = pytest.importorskip(f"pyarrow.{name}")
+    path, rows = str(tmp_path / "rows"), 4000
+    size = {"stripe_size": 1 << 16, "batch_size": 64} if name == "orc" else {"row_group_size": 200}
+    module.write_table(pa.table({"k": np.arange(rows), "w": made(np.arange(rows) % 7 * 100)}), path, **size)
+    files, condition = OrcFormat() if name == "orc" else ParquetFormat(), expression(filter)
+    selection = select(files.footer(path, None, None).schema, ["w", "k"], None, "error", "the file")
+    slices = tuple(FileSlice(path, part) for part in files.footer(path, selection, condition).parts)
+    task = ReadTask(files, selection, condition, False, True)
+    found = task([slices])
+    assert isinstance(found, StreamedRows)
+    streamed, content = _passed(found)
+    held, expected = _passed(Rows(task._arrays(slices)))
+    assert content == expected and expected[0].parts[0].form == form
+    assert held.most > streamed.nbytes > 9_000_000 and streamed.most < streamed.nbytes / 4
+
+
+def test_a_little_of_rows_of_several_lengths_is_read_once(tmp_path: Path):
+    pq = pytest.importorskip("pyarrow.parquet")
+    path, files = str(tmp_path / "rows"), ParquetFormat()
+    pq.write_table(pa.table({"w": [[1.0], [2.0, 3.0]]}), path)
+    selection = select(files.footer(path, None, None).schema, None, None, "error", "the file")
+    slices = tuple(FileSlice(path, part) for part in files.footer(path, selection, None).parts)
+    found = ReadTask(files, selection, None, False, True)([slices])
+    assert not isinstance(found, StreamedRows) and list(map(list, found)) == [[1.0], [2.0, 3.0]]
+
+
+@pytest.mark.parametrize(("rows", "words"), [(1, "of 3 rows had 1"), (4, "of 3 rows had 4")])
+def test_other_rows_of_several_lengths_than_were_looked_up(rows: int, words: str):
+    batch = FlatRows(np.arange(rows + 1), np.zeros(rows))
+    with pytest.raises(PlanError, match=words):
+        pack(StreamedRows([], 3, {"": lambda: iter([batch])}), seal=bytes)
+
+
+@pytest.mark.parametrize("filter", [None, [("k", "!=", 2)]])
+def test_text_is_read_while_it_is_written(tmp_path: Path, filter, monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("pyarrow")
+    monkeypatch.setattr("vispark.data.tables.csv.READ_ONCE", 1 << 21)
+    monkeypatch.setattr("vispark.data.records.text.reader._PIECE", 1 << 16)
+    path = tmp_path / "points.csv"
+    path.write_text("k,x,y\n\n" + "".join(f"{number % 5},{number},{number % 7}\n\r\n"[:None if number % 9 == 0 else -2]
+                                          for number in range(600_000)))
+    names, schema, _ = schema_of([str(path)], True, ",")
+    selection = select(schema, None, None, "error", "the file")
+    kinds = tuple((name, "int64") for name in names)
+    task = CsvTask(tuple(names), kinds, True, ",", selection, expression(filter), False, str(path))
+    middle = path.stat().st_size // 3
+    splits = [TextSplit(str(path), 0, middle), TextSplit(str(path), middle, path.stat().st_size)]
+    found = task(splits)
+    assert isinstance(found, StreamedRows)
+    streamed, content = _passed(found)
+    held, expected = _passed(Rows(task._arrays(splits)))
+    assert content == expected and expected[2] == (600_000 if filter is None else 480_000)
+    assert held.most > streamed.nbytes > 10 << 20 and streamed.most < streamed.nbytes / 4
+    assert not isinstance(task([TextSplit(str(path), 0, 1 << 21)]), StreamedRows)
 
 
 # -- types of CSV files -----------------------------------------------------------------------------------------------

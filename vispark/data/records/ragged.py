@@ -146,7 +146,7 @@ class FlatRowsColumn:
         if self.rows[0].places is not None:
             part = RecordPart(self.name, "sparse", ("<f8",))
             sizes = np.concatenate([each.sizes for each in self.rows])
-            return part, [FlatColumn(starts_part(part), [np.column_stack([_starts(lengths), sizes])]),
+            return part, [FlatColumn(starts_part(part), [np.column_stack([starts_of(lengths), sizes])]),
                           FlatColumn(part, items),
                           FlatColumn(replace(part, name=part.name + PLACES, types=("<i4",)),
                                      [each.places for each in self.rows if each.places is not None])]
@@ -154,19 +154,19 @@ class FlatRowsColumn:
             return part, [FlatColumn(part, [each.reshape(-1, int(lengths[0])) for each in items if each.size] or
                                      [np.empty((len(lengths), 0), items[0].dtype)])]
         part = replace(part, form="ragged")
-        return part, [FlatColumn(starts_part(part), [_starts(lengths)]), FlatColumn(part, items)]
+        return part, [FlatColumn(starts_part(part), [starts_of(lengths)]), FlatColumn(part, items)]
 
 
 def flat_columns(part: RecordPart, rows: list[np.ndarray], subject: Subject) -> list[FlatColumn]:
     """Return the columns of rows of several lengths."""
     if rows[0].ndim != 1:
         raise RecordError(f"{subject.of(0)} has {rows[0].ndim} dimensions beside rows of several lengths")
-    return [FlatColumn(starts_part(part), [_starts(list(map(len, rows)))]), FlatColumn(part, rows)]
+    return [FlatColumn(starts_part(part), [starts_of(list(map(len, rows)))]), FlatColumn(part, rows)]
 
 
 def sparse_columns(part: RecordPart, vectors: list[Any]) -> list[FlatColumn]:
     """Return the columns of sparse vectors."""
-    starts = _starts([len(each.values) for each in vectors])
+    starts = starts_of([len(each.values) for each in vectors])
     sizes = np.fromiter((each.size for each in vectors), np.int64, len(vectors))
     return [FlatColumn(starts_part(part), [np.column_stack([starts, sizes])]),
             FlatColumn(part, [each.values for each in vectors]),
@@ -208,7 +208,7 @@ def rows_of(part: RecordPart, block: Mapping[str, np.ndarray]) -> Iterator[Any]:
         yield np.array(items[start:start + length], dtype)
 
 
-def _starts(lengths: list[int] | np.ndarray) -> np.ndarray:
+def starts_of(lengths: list[int] | np.ndarray) -> np.ndarray:
     """Return the place of the first item and the number of items of each record."""
     counts = np.array(lengths, np.int64)
     return np.column_stack([np.cumsum(counts) - counts, counts])

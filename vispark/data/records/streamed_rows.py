@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import chain, tee
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import numpy as np
@@ -12,12 +14,16 @@ import numpy as np
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.payload import Target
 from vispark.data.records.columns import Stackable
-from vispark.data.records.layout import RecordPart
+from vispark.data.records.layout import PLACES, RecordPart
+from vispark.data.records.ragged import FlatRows, starts_of, starts_part
 from vispark.data.records.rows import Rows
 
-#: Makes the arrays of a field, each of which may take the place of the one before; called again where they are to be
-#: written again.
-Source = Callable[[], Iterator[np.ndarray]]
+#: Makes the arrays of a field, or its rows of several lengths, each of which may take the place of the one before;
+#: called again where they are to be written again.
+Source = Callable[[], Iterator[Any]]
+
+#: Rows of which it is written at once where their items begin.
+_ROWS = 1 << 16
 
 
 class StreamedRows(Rows):
@@ -46,7 +52,7 @@ class StreamedRows(Rows):
 
     def columns(self) -> list[Any]:
         count = self._count() if callable(self._count) else self._count
-        return [_StreamedColumn(name, count, source) for name, source in self._sources.items()] if count else []
+        return [_column(name, count, source) for name, source in self._sources.items()] if count else []
 
 
 class SharedSource:
@@ -77,39 +83,107 @@ class SharedSource:
         return map(itemgetter(name), self._begun.pop(name))
 
 
-class _StreamedColumn:
-    """Column whose arrays, along their first axes, are several records each; the first one is made at once."""
+def _column(name: str, count: int, source: Source) -> _StreamedColumn | _StreamedFlatColumn:
+    """Return the column of a field's arrays, the first of which is made at once."""
+    arrays = source()
+    first = next(arrays, None)
+    if first is None:
+        raise _changed(count, 0)
+    begun = chain([first], arrays)
+    if isinstance(first, FlatRows):
+        return _StreamedFlatColumn(name, count, begun, source)
+    return _StreamedColumn(name, count, first, begun, source)
 
-    def __init__(self, name: str, count: int, source: Source):
-        self._source, self.count = source, count
-        batches = source()
-        first = next(batches, None)
-        if first is None:
-            raise _changed(count, 0)
-        self._begun: Iterator[np.ndarray] | None = chain([first], batches)
-        self._row = first.shape[1:]
-        self.part = RecordPart(name, "array" if self._row else "number", (first.dtype.str,))
+
+class _StreamedArray:
+    """Array of a known shape, whose rows are made while they are written."""
+
+    def __init__(self, part: RecordPart, shape: tuple[int, ...], source: Source):
+        self.part, self._shape, self._source = part, shape, source
+
+    def stacked_shape(self) -> tuple[int, ...]:
+        """Return the shape of all rows."""
+        return self._shape
+
+    def stack(self, payload: Target, offset: int) -> None:
+        """Write all rows to ``offset``."""
+        rows = 0
+        for array in self._source():
+            rows += len(array)
+            if rows > self._shape[0]:
+                break
+            payload.put(offset, array)
+            offset += array.nbytes
+        if rows != self._shape[0]:
+            raise _changed(self._shape[0], rows)
+
+
+class _StreamedColumn(_StreamedArray):
+    """Column whose arrays, along their first axes, are several records each."""
+
+    def __init__(self, name: str, count: int, first: np.ndarray, begun: Iterator[np.ndarray], source: Source):
+        row = first.shape[1:]
+        part = RecordPart(name, "array" if row else "number", (first.dtype.str,))
+        super().__init__(part, (count, *row), self._arrays)
+        self.count, self._again = count, source
+        self._begun: Iterator[np.ndarray] | None = begun
 
     def stacked(self) -> tuple[RecordPart, Sequence[Stackable]]:
         """Return the part and its columns, as ``Column.stacked`` does."""
         return self.part, (self,)
 
-    def stacked_shape(self) -> tuple[int, ...]:
-        """Return the shape of all records."""
-        return (self.count, *self._row)
+    def _arrays(self) -> Iterator[np.ndarray]:
+        begun, self._begun = self._begun, None
+        return self._again() if begun is None else begun
 
-    def stack(self, payload: Target, offset: int) -> None:
-        """Write all records to ``offset``."""
-        arrays, self._begun = self._begun or self._source(), None
-        rows = 0
-        for array in arrays:
-            rows += len(array)
-            if rows > self.count:
-                break
-            payload.put(offset, array)
-            offset += array.nbytes
-        if rows != self.count:
-            raise _changed(self.count, rows)
+
+class _StreamedFlatColumn:
+    """Column of rows of several lengths, or of sparse vectors: all are read at once for their lengths, which alone are
+    held, and again while they are written.
+    """
+
+    def __init__(self, name: str, count: int, begun: Iterator[FlatRows], source: Source):
+        self.count, self._source = count, source
+        lengths, sizes, dtype = [], list[np.ndarray](), ""
+        for rows in begun:
+            lengths.append(rows.lengths.astype(np.int32))
+            if rows.sizes is not None:
+                sizes.append(rows.sizes.astype(np.int32))
+            dtype = rows.items.dtype.str
+        self._lengths = np.concatenate(lengths)
+        self._sizes = np.concatenate(sizes) if sizes else None
+        if len(self._lengths) != count:
+            raise _changed(count, len(self._lengths))
+        is_table = self._sizes is None and bool((self._lengths == self._lengths[0]).all())
+        form = "array" if is_table else "ragged" if self._sizes is None else "sparse"
+        self.part = RecordPart(name, form, (dtype,))
+
+    def stacked(self) -> tuple[RecordPart, Sequence[Stackable]]:
+        """Return the part and the columns as which all records are written, as ``FlatRowsColumn.stacked`` does."""
+        if self.part.form == "array":
+            shape = (self.count, int(self._lengths[0]))
+            return self.part, (_StreamedArray(self.part, shape, self._table),)
+        total = int(self._lengths.sum(dtype=np.int64))
+        starts = _StreamedArray(starts_part(self.part), (self.count, 2 if self._sizes is None else 3), self._starts)
+        items = _StreamedArray(self.part, (total,), partial(self._parts, "items"))
+        if self._sizes is None:
+            return self.part, (starts, items)
+        places = replace(self.part, name=self.part.name + PLACES, types=("<i4",))
+        return self.part, (starts, items, _StreamedArray(places, (total,), partial(self._parts, "places")))
+
+    def _parts(self, name: str) -> Iterator[np.ndarray]:
+        return map(attrgetter(name), self._source())
+
+    def _table(self) -> Iterator[np.ndarray]:
+        return (rows.items.reshape(len(rows), -1) for rows in self._source() if len(rows.items))
+
+    def _starts(self) -> Iterator[np.ndarray]:
+        begin = 0
+        for row in range(0, self.count, _ROWS):
+            starts = starts_of(self._lengths[row:row + _ROWS])
+            starts[:, 0] += begin
+            begin = starts[-1].sum()
+            yield starts if self._sizes is None else np.column_stack([starts, self._sizes[row:row + _ROWS]])
 
 
 def _changed(count: int, rows: int) -> PlanError:

@@ -35,6 +35,9 @@ from vispark.data.tables.csv_schema import (
 from vispark.data.tables.selection import Columns, Selection, select
 from vispark.data.tables.types import ColumnType, of_arrow
 
+#: Bytes of text up to which a partition is read once, and held; of more, at most so often as it has such.
+READ_ONCE = 8 << 20
+
 
 @brief
 def read_csv(sc: SparkContext, path: str | os.PathLike[str], columns: Columns | None = None, *, header: bool = True,
@@ -165,14 +168,17 @@ class CsvTask:
         arrays = self._arrays(held)
         if self.blocks:
             return files.one_record(list(arrays))
-        # Nothing says how much a compressed file holds: it is read anew for fields, while these are sent.
-        if not any(split.compressed for split in held):
+        is_compressed = any(split.compressed for split in held)
+        nbytes = sum(split.end - split.start for split in held)
+        if not is_compressed and (nbytes <= READ_ONCE or any("://" in split.path for split in held)):
             return Rows(arrays)
+        # Nothing says how much a compressed file holds.
+        readings = files.READINGS if is_compressed else -(-nbytes // READ_ONCE)
 
         def read(selection: Selection, *, reuses: bool) -> Iterator[Any]:
             return self._reading(selection)._arrays(held, reuses=reuses)
 
-        return StreamedRows(arrays, partial(self._count, held), files.streamed(self.selection, files.READINGS, read))
+        return StreamedRows(arrays, partial(self._count, held), files.streamed(self.selection, readings, read))
 
     def _reading(self, selection: Selection) -> CsvTask:
         """Return the task that reads some of the fields."""
@@ -182,11 +188,7 @@ class CsvTask:
     def _count(self, splits: Sequence[TextSplit]) -> int:
         """Return the number of lines that the filter keeps, without making numbers of others than it asks."""
         if self.filter is None:
-            counting = replace(self, kinds=((self.names[0], "S"),))
-            try:
-                return sum(table.num_rows for split in splits for table in counting._tables(split))
-            except RecordError:     # which is about all columns
-                return sum(table.num_rows for split in splits for table in self._tables(split))
+            return sum(piece.count_rows() for split in splits for piece in self._lines(split))
         counting = self._reading(self.selection.alone(self.selection.fields[0]))
         return sum(kept.num_rows for split in splits for table in counting._tables(split)
                    for batch in table.to_batches()
@@ -231,28 +233,30 @@ class CsvTask:
         """Yield the tables of a split's lines, some of them at a time."""
         if self.header and split.start == 0 and split.path != self.first:
             self.check_header(split.path)
+        for piece in self._lines(split):
+            if not piece.data.strip():
+                continue
+            try:
+                table = parsed(piece.data, self.names, self.delimiter, dict(self.kinds))
+            except pa.ArrowException as error:
+                raise self._fault(piece, error) from error
+            for name in self.guessed:
+                if name in table.column_names:
+                    check_rounded(name, table.column(name), piece, self.names, self.delimiter, self.first)
+            yield table
+
+    def _lines(self, split: TextSplit) -> Iterator[Lines]:
         with opened_text(split.path) as file:
             for start, data in lines(file, split, int(self.header)):
-                if not data.strip():
-                    continue
-                try:
-                    table = parsed(data, self.names, self.delimiter, dict(self.kinds))
-                except pa.ArrowException as error:
-                    raise self._fault(split.path, start, data, error) from error
-                piece = Lines(split.path, start, data)
-                for name in self.guessed:
-                    if name in table.column_names:
-                        check_rounded(name, table.column(name), piece, self.names, self.delimiter, self.first)
-                yield table
+                yield Lines(split.path, start, data)
 
-    def _fault(self, path: str, start: int, data: bytes, error: Exception) -> RecordError:
+    def _fault(self, piece: Lines, error: Exception) -> RecordError:
         """Return the error for the first line that cannot be parsed."""
-        lines = data.split(b"\n")
+        lines = piece.data.split(b"\n")
         # Up to a line, all is good or not.
         number = bisect_left(range(len(lines) - 1), True, key=lambda last: not self._is_good(lines[:last + 1]))
-        line = Lines(path, start, data).number(number)
         line_text = lines[number].decode(errors="replace").rstrip("\r")
-        return RecordError(f"{path}, line {line}: {line_text[:80]!r} is not read as "
+        return RecordError(f"{piece.path}, line {piece.number(number)}: {line_text[:80]!r} is not read as "
                            f"{', '.join(f'{name} {kind}' for name, kind in self.kinds)}; types are those of dtype=, "
                            "or else of the first lines: \"float64\" holds all numbers, and rounds integers beyond "
                            f"2**53 ({error})")

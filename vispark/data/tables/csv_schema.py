@@ -40,6 +40,14 @@ class Lines:
     start: int
     data: bytes
 
+    def count_rows(self) -> int:
+        """Return the number of lines that are not empty, which are the rows."""
+        if not self.data.strip():
+            return 0
+        if self.data.startswith((b"\n", b"\r\n")) or b"\n\n" in self.data or b"\n\r\n" in self.data:
+            return sum(1 for line in self.data.split(b"\n") if line.rstrip(b"\r"))
+        return self.data.count(b"\n") + (not self.data.endswith(b"\n"))
+
     def number(self, index: int) -> int:
         """Return the number in the file, from 1, of one of these lines."""
         with opened_text(self.path) as file:

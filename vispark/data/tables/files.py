@@ -139,11 +139,12 @@ class ReadTask:
         return StreamedRows(arrays, chosen.count if chosen else sum(each.count_rows() for each in slices), sources)
 
     def _is_streamed(self, slices: Sequence[FileSlice]) -> bool:
-        """Return whether fields are read while they are sent: where the number of rows can be known before, and a
-        remote file is large.
+        """Return whether fields are read while they are sent: where the number of rows can be known before, and it is
+        not little of what is read more often for that, as remote files and rows of several lengths.
         """
-        return not self.is_ragged and all(self.filter is not None or each.part.rows >= 0 for each in slices) and (
-            all("://" not in each.path for each in slices) or sum(each.part.nbytes for each in slices) > SMALL)
+        is_read_once = not self.is_ragged and all("://" not in each.path for each in slices)
+        return all(self.filter is not None or each.part.rows >= 0 for each in slices) and (
+            is_read_once or sum(each.part.nbytes for each in slices) > SMALL)
 
     def _arrays(self, slices: Sequence[FileSlice], kept: _KeptRows | None = None, *,
                 reuses: bool = False) -> Iterator[Any]:
