@@ -49,7 +49,7 @@ def quicken() -> None:
 
 @functools.cache
 def options() -> str:
-    """The options of a JVM that make it use the archive; none where this Java cannot make one, or none is wanted."""
+    """Return the options that make a JVM use the archive; none where this Java cannot make one, or none is wanted."""
     if os.environ.get(WANTED) == "no":
         return ""
     java = os.path.join(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else "java"

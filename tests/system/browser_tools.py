@@ -48,7 +48,7 @@ class Page:
         sync_api.expect(self.page.locator(selector).first).to_contain_text(text, timeout=PATIENCE)
 
     def focused(self) -> str:
-        """What the keyboard is at: the text of a link or button, the label of anything else."""
+        """Return the name of what has the focus: the text of a link or button, the label of anything else."""
         return self.page.evaluate("""() => { const at = document.activeElement;
             return at.innerText && at.tagName !== 'SELECT' && at.tagName !== 'DIV' ? at.innerText
                 : at.getAttribute('aria-label') || at.id || ''; }""")
@@ -62,18 +62,18 @@ class Page:
         raise AssertionError(f"the Tab key does not reach {name!r}")
 
     def overflow(self) -> int:
-        """How far the page is wider than its window, with its style sheets: its text is there before them."""
+        """Return by how much the page is wider than its window, once its style sheets are there."""
         self.page.wait_for_load_state("load")
         return self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
 
     def accessible(self) -> None:
-        """The page breaks no rule of axe-core's: roles, names, contrast, headings, landmarks."""
+        """Check that the page breaks no rule of axe-core's: roles, names, contrast, headings, landmarks."""
         violations = axe.Axe().run(self.page).response["violations"]
         assert not violations, "\n".join(
             f"{each['id']}: {each['help']}: {[node['html'][:120] for node in each['nodes']]}" for each in violations)
 
     def check(self) -> None:
-        """The page has no script errors, asked nobody else, fits its window, and its tables have headers."""
+        """Check that the page has no script errors, asked nobody else, fits its window, and its tables have headers."""
         assert not self.complaints
         assert {urlsplit(url).hostname for url in self.asked if not url.startswith("data:")} <= {"127.0.0.1"}
         assert self.overflow() <= 0
@@ -84,7 +84,7 @@ class Page:
 
 
 class Server(Protocol):
-    """What a thread may serve."""
+    """Server that a thread may run."""
 
     def run(self) -> None: ...
     def stop(self) -> None: ...
@@ -92,7 +92,7 @@ class Server(Protocol):
 
 @contextmanager
 def serving(server: Server) -> Iterator[None]:
-    """A server that runs in a thread, during the block."""
+    """Run a server in a thread, during the block."""
     thread = threading.Thread(target=server.run, name="pages")
     thread.start()
     try:
@@ -104,7 +104,7 @@ def serving(server: Server) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[object]:
-    """Debian's Chromium, which all tests of a module share."""
+    """Run Debian's Chromium, which all tests of a module share."""
     path = shutil.which("chromium")
     if path is None:
         pytest.skip("no chromium on this machine: .ci/prerequisites installs it")

@@ -55,41 +55,41 @@ def no_leaks() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def local(request: pytest.FixtureRequest) -> Iterator[topology.Topology]:
-    """Two task slots in the driver's JVM; IN_TASKS of a module names what its tasks import beside what all do."""
+    """Start two task slots in the driver's JVM; IN_TASKS of a module names what its tasks import beside what all do."""
     with _use(topology.local(2, getattr(request.module, "IN_TASKS", ""))) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def one_core() -> Iterator[topology.Topology]:
-    """One task slot in the driver's JVM."""
+    """Start one task slot in the driver's JVM."""
     with _use(topology.local(1)) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def standalone() -> Iterator[topology.Topology]:
-    """Two nodes with an executor each."""
+    """Start two nodes with an executor each."""
     with _use(topology.standalone(2)) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def gpu_cluster() -> Iterator[topology.Topology]:
-    """Two nodes of 8 cores and 8 GPUs, as Spark takes them; contexts say what executors have of them."""
+    """Start two nodes of 8 cores and 8 GPUs, as Spark takes them; contexts say what executors have of them."""
     with _use(topology.standalone(2, cores=8, gpus=8)) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def failpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of the fail-points of a ``cluster``'s workers."""
+    """Return the directory of the fail-points of a ``cluster``'s workers."""
     return tmp_path_factory.mktemp("points")
 
 
 @pytest.fixture(scope="module")
 def cluster(standalone: topology.Topology, failpoints: Path) -> Iterator[topology.Topology]:
-    """Two nodes whose daemons know each other."""
+    """Start two nodes whose daemons know each other."""
     with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
         patch.setenv(VARIABLE, str(failpoints))
         running = stack.enter_context(topology.clustered(standalone))
@@ -99,14 +99,14 @@ def cluster(standalone: topology.Topology, failpoints: Path) -> Iterator[topolog
 
 @pytest.fixture(scope="module")
 def sc(local: topology.Topology) -> Iterator[SparkContext]:
-    """A context on ``local[2]``, shared by the tests of a module."""
+    """Start a context on ``local[2]``, shared by the tests of a module."""
     with local.context() as context:
         yield context
 
 
 @pytest.fixture(scope="module")
 def spark(sc: SparkContext) -> SparkSession:
-    """A session of Spark SQL in a module's context."""
+    """Return a session of Spark SQL in a module's context."""
     return SparkSession(sc)
 
 

@@ -1,5 +1,5 @@
-"""What tests of scheduled GPUs share: contexts with executors that have some, and which node, executor and device has
-which partition.
+"""Contexts whose executors have scheduled GPUs, and which node, executor and device has which partition; tests of such
+GPUs share them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BLOCK = 8 * 1024
 @contextlib.contextmanager
 def gpu_context(cluster: Topology, executors: int, gpus: int = 2, device: str = "host:8",
                 **conf: object) -> Iterator[SparkContext]:
-    """A context with ``executors``, of two cores and some GPUs each."""
+    """Start a context with ``executors``, of two cores and some GPUs each."""
     settings = {"spark.executor.cores": 2, "spark.cores.max": 2 * executors, "spark.executor.resource.gpu.amount": gpus,
                 "spark.vispark.device": device}
     with dataclasses.replace(cluster, executors=executors).context(settings | conf) as sc:
@@ -70,20 +70,20 @@ def _registered_executors(sc: SparkContext) -> int:
 
 
 def copies(sc: SparkContext, cluster: Topology) -> int:
-    """How many partitions the workers hold of the newest VRDD."""
+    """Return the number of partitions that the workers hold of the newest VRDD."""
     lines = [line for node in cluster.nodes for line in reported(sc, node).vrdds]
     newest = max((line.vrdd for line in lines), default=0)
     return sum(line.partitions for line in lines if line.vrdd == newest)
 
 
 def task_profile(gpus: float, cpus: int = 1) -> ResourceProfile:
-    """A profile of tasks with so much of a GPU; without GPUs if it is 0."""
+    """Return a profile of tasks with so much of a GPU; without GPUs if it is 0."""
     request = TaskResourceRequests().cpus(cpus)
     return ResourceProfileBuilder().require(request.resource("gpu", gpus) if gpus else request).build
 
 
 def blocks(sc: SparkContext, directory: Path, partitions: int = 8) -> RDD:
-    """An RDD of a block of BLOCK bytes in each partition, whose tasks note in a directory where they ran."""
+    """Return an RDD of a block of BLOCK bytes in each partition, whose tasks note in a directory where they ran."""
     return sc.parallelize(range(partitions), partitions).mapPartitionsWithIndex(Noted(directory))
 
 
@@ -102,7 +102,7 @@ class Noted:
 
 
 def ran(directory: Path) -> dict[str, Counter[tuple[str, ...]]]:
-    """By node: the number of partitions that the executors with some GPUs had."""
+    """Count the partitions that executors had, by node and by the executor's GPUs."""
     counts: dict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
     for path in directory.iterdir():
         _, host, gpus, _ = path.name.split("@")
@@ -111,13 +111,13 @@ def ran(directory: Path) -> dict[str, Counter[tuple[str, ...]]]:
 
 
 def profile_of_load(sc: SparkContext, directory: Path) -> int:
-    """The resource profile of the stage that noted its tasks in a directory."""
+    """Return the resource profile of the stage that noted its tasks in a directory."""
     stage, = {int(path.name.rpartition("@")[2]) for path in directory.iterdir()}
     return sc._jsc.sc().statusStore().lastStageAttempt(stage).resourceProfileId()
 
 
 def reported(sc: SparkContext, node: Node) -> Reported:
-    """What a node's worker says of a context's session; it holds nothing where there is none."""
+    """Return the report of a node's worker on a context's session, an empty one where there is no such session."""
     eventually(lambda: Session.of(sc).loads.collector.idle)
     name = Session.of(sc).credentials.session
     reports = [each.report for each in administer(Status(), runtime_dir=str(node.runtime_dir)).sessions
@@ -126,7 +126,7 @@ def reported(sc: SparkContext, node: Node) -> Reported:
 
 
 def held(sc: SparkContext, cluster: Topology) -> dict[str, dict[str, int]]:
-    """By node: the number of blocks of BLOCK bytes on each device that is open there."""
+    """Return, by node, the number of blocks of BLOCK bytes on each device that is open there."""
     return {node.host: {memory.device.partition(":")[2]: memory.used // BLOCK for memory in reported(sc, node).memory}
             for node in cluster.nodes}
 

@@ -119,7 +119,7 @@ class Hdfs:
             file.write(bytearray(content))
 
     def blocks(self, sc: SparkContext, path: str) -> list[tuple[int, tuple[str, ...]]]:
-        """The first byte of each block of a file, and the hosts that have it."""
+        """Return the first byte of each block of a file, and the hosts that have it."""
         place, system = self._at(sc, path)
         blocks = system.getFileBlockLocations(system.getFileStatus(place), 0, 1 << 40)
         return [(block.getOffset(), tuple(block.getHosts())) for block in blocks]
@@ -129,7 +129,7 @@ class Hdfs:
         return place, place.getFileSystem(sc._jsc.hadoopConfiguration())
 
     def bytes_read(self) -> int:
-        """The bytes that DataNodes sent to clients so far."""
+        """Count the bytes that DataNodes sent to clients so far."""
         return sum(int(found) for host in self.hosts for found in _READ.findall(self._log(host)))
 
     def _log(self, name: str) -> str:
@@ -169,7 +169,7 @@ class Hdfs:
 
 @contextlib.contextmanager
 def running(*hosts: str, block: int = BLOCK) -> Iterator[Hdfs]:
-    """An HDFS with a DataNode for each host, whose blocks have ``block`` bytes; it ends with the ``with`` block."""
+    """Run an HDFS with a DataNode for each host, whose blocks have ``block`` bytes; it ends with the ``with`` block."""
     place = Path(tempfile.mkdtemp(prefix="vt-hdfs-"))
     hdfs = Hdfs(place, hosts, block)
     try:

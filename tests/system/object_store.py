@@ -40,7 +40,7 @@ class ObjectStore:
         return KEYS | {"AWS_ENDPOINT_URL": self.endpoint}
 
     def requests(self) -> list[Request]:
-        """Return what was served so far."""
+        """Return the requests that were served so far."""
         rows = (line.split(" ") for line in self.log.read_text().splitlines())
         return [Request(method, path, int(status), int(nbytes)) for method, path, status, nbytes in rows]
 

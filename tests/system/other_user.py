@@ -19,7 +19,9 @@ OTHER = 65534
 
 
 def as_other(code: str) -> str:
-    """What a program of another user prints; it is imported before, as that user may not read the repository."""
+    """Return the output of a program that another user runs; modules are imported before, as that user may not read
+    the repository.
+    """
     program = f"import os, pathlib, socket, sys\nsys.path[:0] = {sys.path!r}\n" \
               "import gpu_worker.client, tests.system.worker_tools\n" \
               f"os.setgroups([]); os.setgid({OTHER}); os.setuid({OTHER})\n{code}"
@@ -28,7 +30,7 @@ def as_other(code: str) -> str:
 
 
 def refusals(attempts: dict[str, str]) -> dict[str, str]:
-    """By name, how each of another user's attempts (an expression each) ends: the error's name, or "done: ..."."""
+    """Evaluate expressions as another user; return by name how each ends: an error's name, or "done: ..."."""
     lines = ["def attempt(name, what):",
              "    try:",
              "        print(name, 'done:', eval(what))",

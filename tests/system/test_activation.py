@@ -59,7 +59,7 @@ def _activated(listener: socket.socket, states: socket.socket) -> Iterator[subpr
 
 @pytest.fixture
 def states(tmp_path: Path) -> Iterator[socket.socket]:
-    """What a daemon tells the service manager."""
+    """Listen to what a daemon tells the service manager."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.bind(str(tmp_path / "notify"))
         sock.settimeout(SECONDS)

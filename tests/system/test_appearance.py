@@ -1,4 +1,4 @@
-"""What a prompt, a notebook and the log say of a VRDD."""
+"""Representations of a VRDD at a prompt, in a notebook and in the log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vispark.runtime.driver.spark_jobs import SparkJobs
 
 @pytest.fixture(scope="module", autouse=True)
 def started(sc: SparkContext) -> None:
-    """A session with its threads and connections, which live as long as the context."""
+    """Open a session with its threads and connections, which live as long as the context."""
     warm_up(sc)
     numbers = sc.parallelize([1.0]).cache("GPU")
     assert numbers.count() == numbers.dtoh().cache().count() == 1

@@ -67,7 +67,7 @@ def test_plans_are_shown_by_the_users_line(local: Topology, browser, transport: 
 
 @contextlib.contextmanager
 def _another(sc: SparkContext, local: Topology):
-    """The same context as one that has no dashboard yet."""
+    """Make a context look, during the block, as one that has no dashboard yet."""
     name = Session.of(sc).credentials.session
     running = vispark.runtime.monitor.dashboard._running
     dashboard = running.pop(name)
@@ -122,7 +122,7 @@ def test_sparks_pages_lead_to_it(local: Topology):
 
 
 def _leads_to(address: str) -> str | None:
-    """Where a page of Spark's leads on, without a look at what is there."""
+    """Return the address that a page of Spark's redirects to, without a look at what is there."""
     split = urlsplit(address)
     connection = http.client.HTTPConnection(split.hostname, split.port, timeout=60)
     try:

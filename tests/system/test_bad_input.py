@@ -1,4 +1,4 @@
-"""What a user does wrong gives one readable error that says where, and everything else goes on."""
+"""Mistakes of users: each gives one readable error that says where, and everything else goes on."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Bystander:
         assert self.loads.value == self.expected, "it was loaded anew"
 
     def check_rebuilt(self) -> None:
-        """Its process ended, so it must come back from its lineage, once."""
+        """Check that it comes back from its lineage, once: its process has ended."""
         self.expected = self.loads.value + 4
         self.check()
 
@@ -93,7 +93,7 @@ def floats(sc: SparkContext) -> RDD:
 
 
 def refused(action: Callable[[], object], kind: type[VisparkError], *words: str) -> VisparkError:
-    """The error of an action: of this class, short, and with these words."""
+    """Return the error of an action, which is of this class, short, and has these words."""
     with pytest.raises(kind) as raised:
         action()
     text = str(raised.value)

@@ -49,7 +49,7 @@ SMALL = ("--conf", "spark.executor.memory=512m", "--conf", "spark.driver.memory=
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder for records and clusters, with a short path; what runs there is ended."""
+    """Make a folder for records and clusters, with a short path; what runs there is ended."""
     with tempfile.TemporaryDirectory(prefix="vc-") as place:
         yield Path(place)
         identities = {each[tagged_processes.ID] for each in tagged_processes.tagged().values()
@@ -83,7 +83,7 @@ def _here(folder: Path, *words: str) -> Result:
 
 
 def _listed(folder: Path) -> list[dict]:
-    """The clusters below the folder; other tests' may run beside."""
+    """Return the clusters below the folder; other tests' may run beside."""
     listed = json.loads(_here(folder, "cluster", "list", "--json").stdout)["clusters"]
     return [each for each in listed if each["details"].get("place", "").startswith(str(folder))]
 

@@ -86,7 +86,7 @@ def test_a_loop_that_starts_later_is_shown_at_the_rate_that_the_driver_counts(
 
 
 def _plans(page: Page) -> float:
-    """The number of plans under the curve of their rate that the page has drawn."""
+    """Return the number of plans under the curve of their rate that the page has drawn."""
     return page.page.evaluate("""points.reduce((sum, point, place) => sum + (place && point.rates.plans
         ? point.rates.plans * (point.at - points[place - 1].at) : 0), 0)""")
 

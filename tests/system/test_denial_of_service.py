@@ -61,7 +61,7 @@ def threads(pid: int) -> int:
 
 
 def resident(pid: int) -> int:
-    """The bytes of memory that a process has, shared memory included."""
+    """Return the bytes of memory that a process has, shared memory included."""
     return int(re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())[1]) << 10
 
 

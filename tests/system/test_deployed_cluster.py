@@ -29,21 +29,21 @@ def heat(u, k):
 
 @pytest.fixture(scope="module")
 def cluster(gpu_cluster: Topology) -> Iterator[Topology]:
-    """Two nodes whose daemons know each other."""
+    """Start two nodes whose daemons know each other."""
     with clustered(gpu_cluster) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def sc(cluster: Topology) -> Iterator[SparkContext]:
-    """An executor on each node, with two of its eight GPUs."""
+    """Start an executor on each node, with two of its eight GPUs."""
     with gpu_context(cluster, 2, **{"spark.task.resource.gpu.amount": 1}) as context:
         warm_up(context)
         yield context
 
 
 def _devices(cluster: Topology) -> list[list[str]]:
-    """The devices of each node that hold something."""
+    """Return the devices of each node that hold something."""
     devices: list[list[str]] = []
     for node in cluster.nodes:
         report: Reported = administer(Status(), runtime_dir=str(node.runtime_dir)).sessions[-1].report

@@ -85,7 +85,7 @@ def _ran(script: Path, *arguments: Path) -> str:
 
 @pytest.fixture(scope="module")
 def screens(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What the error of each line shows, in one program."""
+    """Return the text of each line's error; one program runs all lines."""
     folder = tmp_path_factory.mktemp("errors")
     paths = [folder / f"line{number}.py" for number in range(len(LINES))]
     for path, line in zip(paths, LINES, strict=True):
@@ -213,7 +213,7 @@ def _refuse(record: float) -> float:
 
 
 def _stopped() -> SparkContext:
-    """A context as it is once stopped."""
+    """Make a context as it is once stopped."""
     context = object.__new__(SparkContext)
     context._jsc = None
     context.master = "local[2]"

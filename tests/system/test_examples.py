@@ -45,12 +45,12 @@ def test_every_example_is_run():
 
 @pytest.fixture(scope="module", autouse=True)
 def jvm() -> None:
-    """The tests' JVM runs before the first test."""
+    """Start the tests' JVM before the first test."""
     topology.start_jvm()
 
 
 def installed(folder: Path) -> Path:
-    """This environment once more, as `bin/environment examples` leaves one."""
+    """Make this environment once more, as `bin/environment examples` leaves one."""
     folder.mkdir()
     for path in Path(sys.prefix).iterdir():
         if not path.name.startswith("vispark-"):
@@ -84,14 +84,14 @@ def test_example(name: str, tmp_path: Path):
 
 @contextlib.contextmanager
 def by_python(settings: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """The variables with which a program starts a JVM that has these settings."""
+    """Yield the variables with which a program starts a JVM that has these settings."""
     options = " ".join(f"--conf {name}={value}" for name, value in settings.items())
     yield {"PYSPARK_SUBMIT_ARGS": f'{options} --driver-java-options "{jvm_options()}" pyspark-shell'}
 
 
 @contextlib.contextmanager
 def by_spark_submit(settings: Mapping[str, str], runtime: str) -> Iterator[dict[str, str]]:
-    """The variables with which a program uses the tests' JVM, which has these settings meanwhile."""
+    """Yield the variables with which a program uses the tests' JVM, which has these settings meanwhile."""
     gateway = SparkContext._gateway
     properties = gateway.jvm.java.lang.System
     settings = settings | {"spark.app.name": "example", "spark.executorEnv.VISPARK_RUNTIME_DIR": runtime}

@@ -34,7 +34,7 @@ def sc(local: Topology) -> Iterator[SparkContext]:
 
 @pytest.fixture(scope="module")
 def points(sc: SparkContext) -> Iterator[VRDD]:
-    """Rows of float32 in partitions of different sizes, one of them empty; cached."""
+    """Cache rows of float32 in partitions of different sizes, one of them empty."""
     rows = np.random.default_rng(7).normal(size=(40, 3)).astype("f4")
     yield in_partitions(sc, [list(rows[:25]), [], list(rows[25:39]), list(rows[39:])]).cache("GPU")
 
@@ -45,7 +45,7 @@ def spark_jobs(sc: SparkContext, action: Callable[[], object]) -> int:
 
 
 def without_jobs(sc: SparkContext, action: Callable[[], object]) -> object:
-    """What an action gives, which takes no Spark job."""
+    """Return the result of an action, which takes no Spark job."""
     answers: list = []
     assert cost(sc, lambda: answers.append(action())).jobs == 0
     return answers[0]
@@ -57,7 +57,7 @@ def gradient(p, w):
 
 
 def closest(p, centres):
-    """The centre nearest to a point, and what the new centre is made of."""
+    """Return the index of the centre nearest to a point, and the point's part of the new centre."""
     best, least = 0, math.inf
     for i in range(len(centres)):
         distance = np.sum((p - centres[i]) ** 2)
@@ -67,7 +67,7 @@ def closest(p, centres):
 
 
 def joined(a, b):
-    """Parts of two tuples, each with its own operator."""
+    """Combine two tuples part by part, each with its own operator."""
     (total, low), count = a
     (other, lower), more = b
     return (total + other, low if low < lower else lower), count + more
@@ -94,7 +94,7 @@ FUNCTIONS: dict[str, Callable] = {
 
 
 def outcome(action: Callable[[], object]) -> object:
-    """What an action gives, or that it fails."""
+    """Return the result of an action, or that it fails."""
     try:
         return exact(action())
     except (TypeError, ValueError) as error:        # the function's own, in the driver

@@ -26,7 +26,7 @@ PATIENCE = 60.0
 
 @pytest.fixture(scope="module")
 def sc(gpu_cluster):
-    """Two executors on each node with a GPU each, on which two tasks run at once; slow tasks have twins."""
+    """Start two executors on each node with a GPU each, on which two tasks run at once; slow tasks have twins."""
     conf = topology.SPECULATION | {"spark.task.resource.gpu.amount": 0.5, "spark.vispark.lease": LEASE,
                                    "spark.executor.cores": 2}
     with gpu_context(gpu_cluster, 4, gpus=1, **conf) as context:
@@ -39,7 +39,7 @@ def _executors(sc) -> dict[str, tuple[str, ...]]:
 
 
 def _jvms(sc, node: topology.Node) -> list[leaks.Process]:
-    """The executors of an application on a node."""
+    """Return the executors of an application on a node."""
     return leaks.processes(lambda process, environment: f"SPARK_LOCAL_IP={node.host}" in environment
                            and f"--app-id {sc.applicationId}" in process.command)
 

@@ -54,7 +54,7 @@ CASES: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], Rules]] = [
 
 
 def shifted(blocks, field: str, dtype: str, halo: tuple[int, ...], by: tuple[int, ...]):
-    """The grid whose cells are those at an offset, by a kernel on blocks with halos."""
+    """Return the grid whose cells are those at an offset, by a kernel on blocks with halos."""
     lead = 3 - len(halo)
     source, result = (IN[field], OUT[field]) if field else (IN, OUT)
 

@@ -44,8 +44,8 @@ over_ucx = pytest.mark.parametrize("sc", [
 
 @pytest.fixture(scope="module")
 def sc(request: pytest.FixtureRequest, cluster: Topology) -> Iterator[SparkContext]:
-    """A context whose session is up, with all that it keeps open to its end, by one of the ways to the workers, and of
-    the exchanges.
+    """Start a context whose session is up, with all that it keeps open to its end, by a way to the workers and an
+    exchange.
     """
     transport, _, exchange = request.param.partition(", ")
     with cluster.context({"spark.vispark.device": "host", "spark.vispark.transport": transport,
@@ -57,7 +57,7 @@ def sc(request: pytest.FixtureRequest, cluster: Topology) -> Iterator[SparkConte
 
 
 def sessions(cluster: Topology) -> list:
-    """What the nodes' workers say of the application's session."""
+    """Return the reports of the nodes' workers on the application's session."""
     by_node = [administer(Status(), runtime_dir=str(node.runtime_dir)).sessions for node in cluster.nodes]
     return [each[-1] for each in by_node if each]
 

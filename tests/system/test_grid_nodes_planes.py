@@ -33,7 +33,7 @@ def larger(u):
 
 
 def scattered(sc: SparkContext, boundary: object) -> VRDD:
-    """Blocks in two by two columns, half of them on either node."""
+    """Scatter blocks in two by two columns, half of them on either node."""
     grid = Grid(SHAPE, splits=(2, 2, 1), halo=2, boundary=boundary)
     blocks = grid.scatter(sc, np.random.default_rng(4).normal(size=SHAPE), partitions=4).persist("GPU_AND_HOST")
     blocks.count()
@@ -41,7 +41,7 @@ def scattered(sc: SparkContext, boundary: object) -> VRDD:
 
 
 def answers(sc: SparkContext) -> dict[str, object]:
-    """What steps make of the cells: loops that end, are checked, and go on, and totals."""
+    """Compute cells and totals by steps: loops that end, are checked, and go on."""
     results: dict[str, object] = {}
     for name, boundary in (("periodic", "periodic"), ("mirrored", "mirrored"), ("mixed", (0.5, "periodic", 0.0))):
         blocks = scattered(sc, boundary)
@@ -60,7 +60,7 @@ def answers(sc: SparkContext) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def expected(cluster: Topology) -> dict[str, object]:
-    """The answers of nodes that hold all on their devices."""
+    """Return the answers of nodes that hold all on their devices."""
     with cluster.context({"spark.vispark.device": "host", "spark.vispark.transport": "unix"}) as sc:
         return answers(sc)
 

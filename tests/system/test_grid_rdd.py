@@ -186,7 +186,7 @@ def test_a_file_that_is_cut_after_it_was_scattered_is_said(sc: SparkContext, tmp
 
 
 def _last_job(sc: SparkContext) -> str:
-    """What Spark's pages call its last job."""
+    """Return the name that Spark's pages have for its last job."""
     sc._jsc.sc().listenerBus().waitUntilEmpty()
     return sc._jsc.sc().statusStore().jobsList(None).apply(0).name()
 

@@ -412,7 +412,7 @@ TABLE = np.genfromtxt(EXAMPLE["TABLE"], delimiter=",", names=True, skip_header=3
 
 
 def cavity(sc: SparkContext, start: dict, cells: int, reynolds: float, duration: float) -> dict:
-    """The fields after so much time."""
+    """Return the fields after so much time."""
     dt = {32: 0.004, 48: 0.003}[cells]      # stable at both of the numbers below
     grid = Grid((cells, cells), halo=1, boundary={"p": "mirrored"}, fields=EXAMPLE["FIELDS"])
     phases = EXAMPLE["phases"](dt, 1 / cells, 1 / reynolds, 1.0, True)
@@ -420,7 +420,7 @@ def cavity(sc: SparkContext, start: dict, cells: int, reynolds: float, duration:
 
 
 def through(at: np.ndarray, places: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """What the cubics through the four nearest places give, so that this is no part of an error of second order."""
+    """Interpolate by the cubics through the four nearest places, which add no error of second order."""
     nearest = np.clip(np.searchsorted(places, at) - 2, 0, len(places) - 4)[:, None] + np.arange(4)
     total = np.zeros(len(at))
     for one in range(4):
@@ -440,7 +440,7 @@ def profiles(flow: dict) -> np.ndarray:
 
 
 def apart(coarse: dict, fine: dict) -> float:
-    """How far the velocities are from the table at 1000, extrapolated to a spacing of 0 as errors of second order."""
+    """Return the distance of the velocities from the table at 1000, extrapolated to a spacing of 0 by second order."""
     more = len(coarse["u"])**2 / (len(fine["u"])**2 - len(coarse["u"])**2)
     known = np.concatenate([TABLE["u1000"], TABLE["v1000"]])
     return abs(profiles(fine) + more * (profiles(fine) - profiles(coarse)) - known).max()

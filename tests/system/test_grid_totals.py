@@ -20,7 +20,7 @@ def held(sc: SparkContext, cells: np.ndarray, splits: tuple[int, ...], halo: int
 
 @pytest.fixture(scope="module", autouse=True)
 def started(sc: SparkContext) -> None:
-    """A session with its threads and connections, which live as long as the context."""
+    """Open a session with its threads and connections, which live as long as the context."""
     blocks = held(sc, np.ones((4, 4)), (2, 2))
     assert Grid.gather(blocks).sum() == Grid.sum(blocks) == 16
 

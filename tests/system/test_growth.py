@@ -1,4 +1,4 @@
-"""What goes on for long does not grow: a small part of ``python -m benchmarks.soak``."""
+"""Programs that go on for long do not grow: a small part of ``python -m benchmarks.soak``."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ ARRAY = np.random.default_rng(1).random((40, 60)).astype("f4")
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A file with two fields, their axes, and one that is packed."""
+    """Write a file with two fields, their axes, and one that is packed."""
     with h5py.File(tmp_path / "u.nc", "w") as file:
         file.create_dataset("u", data=ARRAY, chunks=(10, 30))
         file.create_dataset("v", data=ARRAY.astype(">f8"))

@@ -51,7 +51,7 @@ pytestmark = [pytest.mark.timeout(300),
 
 @pytest.fixture(scope="module")
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
-    """A DataNode for each node of the topology, and this process's client, which has threads and descriptors."""
+    """Run a DataNode for each node of the topology, and this process's client, which has threads and descriptors."""
     zarr_tools.start_threads(tmp_path_factory.mktemp("zarr"))
     with servers.running("127.0.0.2", "127.0.0.3") as running:
         systems.opened(f"{running.url}/")[0].ls("/")
@@ -62,13 +62,13 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
 
 
 def _of_alice(url: str) -> str:
-    """A URL by another name of the NameNode, of which there is another client: alice's."""
+    """Return a URL by another name of the NameNode, for which there is another client: alice's."""
     return url.replace("127.0.0.1", "localhost")
 
 
 @pytest.fixture(scope="module")
 def sc(hdfs: Hdfs, standalone: Topology) -> Iterator[SparkContext]:
-    """A context with an executor on each node."""
+    """Start a context with an executor on each node."""
     with standalone.context({"spark.vispark.device": "host"}) as context:
         warm_up(context)
         yield context
@@ -88,17 +88,17 @@ def test_an_event_log_in_hdfs(hdfs: Hdfs):
 
 @pytest.fixture(scope="module")
 def tasks() -> Counter[bool]:
-    """How many tasks ran where the most bytes of theirs are, and how many elsewhere."""
+    """Count the tasks that ran where the most bytes of theirs are, and those that ran elsewhere."""
     return Counter()
 
 
 def _ran(rdd: RDD) -> list[str]:
-    """The node that each partition's task runs on."""
+    """Return the node that each partition's task runs on."""
     return rdd.mapPartitions(lambda records: [(len(list(records)), os.environ["SPARK_LOCAL_IP"])[1]]).collect()
 
 
 def _nodes(blocks: list[tuple[int, tuple[str, ...]]], parts: int, size: int) -> list[set[str]]:
-    """The nodes that have the most bytes of each of as many equal parts of a file of ``size`` bytes."""
+    """Return the nodes that have the most bytes of each of as many equal parts of a file of ``size`` bytes."""
     nodes = []
     for start, stop in pairwise(size * number // parts for number in range(parts + 1)):
         held: Counter[str] = Counter()
@@ -119,14 +119,14 @@ def _npy(array: np.ndarray) -> bytes:
 
 @pytest.fixture(scope="module")
 def whole(sc: SparkContext, hdfs: Hdfs) -> str:
-    """ARRAY in one file of four blocks."""
+    """Put ARRAY into one file of four blocks."""
     hdfs.put(sc, "/whole/u.npy", _npy(ARRAY))
     return f"{hdfs.url}/whole/u.npy"
 
 
 @pytest.fixture(scope="module")
 def parts(sc: SparkContext, hdfs: Hdfs) -> str:
-    """ARRAY in 24 files of a block of the grid."""
+    """Put ARRAY into 24 files of a block of the grid."""
     grid = Grid(ARRAY.shape, splits=(24, 1))
     for key in grid.blocks():
         hdfs.put(sc, f"/parts/block-{key.position[0]}-0.npy", _npy(ARRAY[key.slices]))

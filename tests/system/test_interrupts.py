@@ -44,7 +44,7 @@ def sleeping(x):
 
 @contextlib.contextmanager
 def pressed(when: Callable[[], bool]) -> Iterator[None]:
-    """Ctrl-C is pressed as soon as ``when`` says so, and ends what the main thread does."""
+    """Press Ctrl-C as soon as ``when`` says so; it ends what the main thread does."""
     def press() -> None:
         assert eventually(when, 30)
         os.kill(os.getpid(), signal.SIGINT)
@@ -59,12 +59,12 @@ def pressed(when: Callable[[], bool]) -> Iterator[None]:
 
 
 def waits(sc: SparkContext) -> bool:
-    """Whether the driver waits for a worker's answer, or for a job."""
+    """Return whether the driver waits for a worker's answer, or for a job."""
     return bool(Session.of(sc).workers.awaited._awaited) or has_job(sc)
 
 
 def rests(local: Topology) -> bool:
-    """Whether no device of a session has work."""
+    """Return whether no device of a session has work."""
     def busy() -> list[float]:
         return [memory.busy for each in administer(Status(), runtime_dir=str(local.nodes[0].runtime_dir)).sessions
                 if each.report for memory in each.report.memory]
@@ -80,7 +80,7 @@ def has_job(sc: SparkContext) -> bool:
 
 @pytest.fixture(params=["unix-python", "tcp-pyspark", "relay-python"])
 def sc(local: Topology, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> Iterator[SparkContext]:
-    """A context by each transport; SIGINT is handled as PySpark does, or as Python and notebooks' kernels do."""
+    """Start a context by each transport; SIGINT is handled as PySpark does, or as Python and notebooks' kernels do."""
     transport, handler = request.param.split("-")
     before = signal.getsignal(signal.SIGINT)
     with local.context({"spark.vispark.transport": transport, "spark.vispark.device": "host"}) as context:

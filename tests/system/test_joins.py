@@ -31,7 +31,7 @@ def furthest(a, b):
 
 
 def first_least(a, b):
-    """The pair with the least first item, of equal ones the first."""
+    """Return the pair with the least first item, of equal ones the first."""
     return a if a[0] <= b[0] else b
 
 

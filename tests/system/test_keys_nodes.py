@@ -31,7 +31,7 @@ NUMBERS = np.random.default_rng(11).integers(-40, 40, 4000).tolist()
 
 @pytest.fixture(scope="module")
 def sc(cluster: Topology) -> Iterator[SparkContext]:
-    """A context whose driver reaches the workers, and whose session is up, with the threads of an exchange."""
+    """Start a context whose driver reaches the workers, and whose session is up, with the threads of an exchange."""
     with cluster.context({"spark.vispark.device": "host", "spark.vispark.transport": "unix"}) as context:
         pairs = context.parallelize(range(8), 4).cache("GPU").vmap(lambda n: (n, n))
         assert len(pairs.join(pairs).collect()) == 8 and len(pairs.countByKey()) == 8
@@ -58,7 +58,7 @@ def test_rows_that_do_not_fit_the_nodes_devices_are_exchanged_in_waves(cluster: 
     options = {"device": "host", "transport": "unix", "memory": "1m", "fallback": "error"}
 
     def exchanged(context: SparkContext) -> RDD:
-        """Rows of both nodes, by their keys; those of a process that was killed may all be loaded on the other node."""
+        """Exchange rows of both nodes by key; those of a killed process may all be loaded on the other node."""
         rows = context.parallelize(range(4), 4).mapPartitionsWithIndex(
             lambda index, _: np.random.default_rng(index).normal(size=(2048, 32))).mapPartitions(slowly)
         rows = rows.persist("GPU_AND_HOST")

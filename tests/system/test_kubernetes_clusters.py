@@ -60,7 +60,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(autouse=True, scope="module")
 def shared_client() -> Iterator[None]:
-    """One JVM with Spark's client for all commands that run in this process; those of other processes start their own.
+    """Start one JVM with Spark's client for all commands that run in this process; others start theirs.
     """
     with kubernetes_api.client_jvm() as jvm, pytest.MonkeyPatch.context() as patch:
         leaks.POOLED.add(jvm._gateway_client.port)

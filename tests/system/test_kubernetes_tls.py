@@ -44,7 +44,7 @@ class _Answers(BaseHTTPRequestHandler):
 
 
 def _certificate(folder: Path, name: str) -> Path:
-    """A file with a key and its own certificate of the loopback address."""
+    """Write a file with a key and its own certificate of the loopback address."""
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     address, day = x509.IPAddress(ipaddress.ip_address("127.0.0.1")), datetime.timedelta(1)

@@ -38,7 +38,7 @@ def rows(sc: SparkContext) -> RDD:
 
 
 def answers(host: VRDD) -> dict[str, object]:
-    """What plans say of the rows: folds, reductions by key, loops and records."""
+    """Compute answers of plans on the rows: folds, reductions by key, loops and records."""
     weights = np.zeros(COLUMNS)
     for _ in range(3):
         weights = weights + host.vmap(lambda x, w: x / (1 + abs((x * w).sum())), weights).sum() / 1000
@@ -58,13 +58,13 @@ def answers(host: VRDD) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def in_memory(local: Topology) -> dict[str, object]:
-    """The answers where all fits."""
+    """Return the answers where all fits."""
     with host_context(local) as sc:
         return answers(rows(sc).send().cache()) | raw(rows(sc).send().cache())
 
 
 def raw(host: VRDD) -> dict[str, object]:
-    """The answer of a kernel that takes each partition as a whole."""
+    """Compute the answer of a kernel that takes each partition as a whole."""
     halved = host.exec(KERNELS.halved, IN, OUT, IN.shape[0] * IN.shape[1], grid=16, block=64)
     return {"raw": exact(halved.vmap(lambda x: x[3]).sum())}
 
@@ -139,7 +139,7 @@ def test_tasks_that_load_into_room_for_two_all_succeed(local: Topology):
 
 
 def of_one(sc: SparkContext) -> dict[str, object]:
-    """What plans say of one partition of 8 MB: sent, loaded into a plan, computed and held."""
+    """Compute answers of plans on one partition of 8 MB: sent, loaded into a plan, computed and held."""
     rdd = sc.parallelize([0], 1).mapPartitions(lambda _: np.random.default_rng(9).normal(size=(8 * ROWS, 32)))
     host = rdd.send().cache()
     doubled = rdd.vmap(lambda x: x * 2 + 1).persist("GPU_AND_HOST")
@@ -157,7 +157,7 @@ def of_one(sc: SparkContext) -> dict[str, object]:
 
 
 def by_keys(sc: SparkContext) -> dict[str, object]:
-    """What is left, drawn and exchanged of the rows of one partition of 8 MB."""
+    """Filter, sample and exchange the rows of one partition of 8 MB."""
     host = sc.parallelize([0], 1).mapPartitions(lambda _: np.random.default_rng(9).normal(size=(8 * ROWS, 32))).send()
     host = host.cache()
     pairs = host.vmap(lambda x: (int(abs(x[0]) * 10) % 37, x[1]))
@@ -221,7 +221,7 @@ def moved(u, v):
 
 
 def of_grids(sc: SparkContext, level: str) -> dict[str, object]:
-    """What steps make of a grid of 3 MB, in one block and in several, by all kinds of boundaries."""
+    """Compute steps on a grid of 3 MB, in one block and in several, by all kinds of boundaries."""
     cells = np.random.default_rng(4).normal(size=(160, 48, 48))
     results: dict[str, object] = {}
     for name, boundary, splits in (("periodic", "periodic", (1, 1, 1)), ("mirrored", "mirrored", (3, 2, 1)),
@@ -269,7 +269,7 @@ def test_planes_are_computed_by_two_devices_in_turn(local: Topology):
 
 
 def of_blocks(sc: SparkContext, level: str) -> dict[str, object]:
-    """What folds inside blocks of 3 MB make of them: of grids, and of records of two dimensions."""
+    """Fold inside blocks of 3 MB: of grids, and of records of two dimensions."""
     results: dict[str, object] = {}
     cells = np.random.default_rng(4).normal(size=(160, 48, 48))
     for name, array in (("f8", cells), ("f4", cells.astype("f4")), ("i4", (cells * 1e6).astype("i4")),
@@ -326,7 +326,7 @@ def test_tasks_that_load_at_once_take_turns(small: SparkContext):
 
 
 def fitted(sc: SparkContext) -> list[bytes]:
-    """The numbers of fits to a DataFrame of 12 MB."""
+    """Return the numbers of fits to a DataFrame of 12 MB."""
     df = SparkSession(sc).range(0, 150_000, 1, 8).selectExpr(
         "double(id % 7) label", "transform(sequence(1, 9), i -> cos(id * i)) features")
     df = df.withColumn("features", vectors_of(df, "features"))
@@ -363,7 +363,7 @@ def test_one_key_of_all_records_needs_room_for_them(local: Topology):
 
 
 def of_one_key(sc: SparkContext) -> dict[str, object]:
-    """What is made of 8 MB of rows, of which most have one key, and all have another one."""
+    """Compute answers on 8 MB of rows, of which most have one key, and all have another one."""
     host = sc.parallelize([0], 1).mapPartitions(lambda _: np.random.default_rng(9).normal(size=(8 * ROWS, 32)))
     host = host.send().cache()
     most = host.vmap(lambda x: (int(abs(x[0]) > 2) * (int(x[1] * 9) + 5) - 7, x))

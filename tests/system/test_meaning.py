@@ -1,4 +1,4 @@
-"""What a function of `vmap` is of: with `of=` what `map` gives it, without it never something else without a word."""
+"""Meaning of a function's parameter in `vmap`: with `of=` that of `map`, else never another without a word."""
 
 from __future__ import annotations
 

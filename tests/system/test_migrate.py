@@ -49,7 +49,7 @@ def _vispark(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the program and what ``vispark run`` made of it: its recording of three passes, port and report."""
+    """Make a folder with the program and its recording of three passes, port and report by ``vispark run``."""
     folder = tmp_path_factory.mktemp("migrate")
     (folder / "job.py").write_text(PROGRAM, encoding="utf-8")
     ended = _vispark(folder, "run", "--json", "--no-noise", "--device", "host", "--out", ".", "job.py", "3", "0")

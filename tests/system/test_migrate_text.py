@@ -1,4 +1,4 @@
-"""What ``vispark.read_text`` gives in place of parsers that the command knows, record by record, on real Spark."""
+"""Records of ``vispark.read_text`` in place of parsers that the command knows, one by one, on real Spark."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def sc(local: Topology) -> Iterator[SparkContext]:
 
 @pytest.fixture(scope="module")
 def numbers(spark: SparkSession) -> Iterator[DataFrame]:
-    """Rows with a constant feature, some of them sparse, in four partitions of which one is empty."""
+    """Cache rows with a constant feature, some of them sparse, in four partitions of which one is empty."""
     rng = np.random.default_rng(1)
     x = rng.normal(size=(300, 5)) * [1, 2, 3, 0, .1] + 3
     y = x @ rng.normal(size=5) + rng.normal(size=300)
@@ -436,7 +436,7 @@ def test_folds_share_one_load_and_give_mllibs_metrics(classes: DataFrame, case: 
 
 
 def stages_of(module, learner, **params):
-    """An assembler, all scalers, principal components, and a learner."""
+    """Return an assembler, all scalers, principal components, and a learner."""
     return [mllib_feature.VectorAssembler(inputCols=["label", "features", "weight"], outputCol="raw"),
             module.StandardScaler(inputCol="raw", outputCol="standard", withMean=True),
             module.MinMaxScaler(inputCol="standard", outputCol="range", min=-1.0),
@@ -635,7 +635,7 @@ GENERALIZED = [{"family": "poisson", "weightCol": "weight"}, {"family": "gamma",
 
 
 def positive(classes: DataFrame) -> DataFrame:
-    """Rows with a label that each family may have, and vectors with the constant feature and without it."""
+    """Return rows with a label that each family may have, and vectors with the constant feature and without it."""
     slicer = mllib_feature.VectorSlicer(inputCol="features", outputCol="varying", indices=[0, 1, 2, 4])
     return slicer.transform(classes.withColumn("positive", functions.abs("label") / 10 + .5))
 

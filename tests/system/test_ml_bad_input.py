@@ -100,7 +100,7 @@ def sc(local: Topology) -> Iterator[SparkContext]:
 
 @pytest.fixture(scope="module")
 def frames(spark: SparkSession) -> Iterator[Callable[[str], DataFrame]]:
-    """DataFrames of the refused cases, which families share, with an empty partition each."""
+    """Make DataFrames of the refused cases, which families share, with an empty partition each."""
     cached: dict[str, DataFrame] = {}
 
     def frame(case: str) -> DataFrame:
@@ -113,7 +113,7 @@ def frames(spark: SparkSession) -> Iterator[Callable[[str], DataFrame]]:
 
 
 def estimator(name: str, *, is_mllib: bool = False, **more: Any) -> Any:
-    """An estimator of a family with its columns named."""
+    """Return an estimator of a family with its columns named."""
     learner = getattr(FAMILIES[name][is_mllib], name)(**FAMILIES[name][2] | more)
     for param, value in {"featuresCol": "x", "inputCol": "x", "labelCol": "y", "outputCol": "out"}.items():
         if learner.hasParam(param):
@@ -123,7 +123,7 @@ def estimator(name: str, *, is_mllib: bool = False, **more: Any) -> Any:
 
 @contextmanager
 def left_to_mllib(sc: SparkContext) -> Iterator[None]:
-    """Fits that are not for the workers are MLlib's, without a word."""
+    """Leave fits that are not for the workers to MLlib, without a word."""
     session = Session.of(sc)
     before = session.credentials
     session.credentials = replace(before, options=replace(session.options, fallback="silent"))
@@ -134,7 +134,7 @@ def left_to_mllib(sc: SparkContext) -> Iterator[None]:
 
 
 def words(fit: Callable[[], Any]) -> str:
-    """What a fit ends with: its numbers, or the last of Java's reasons, without a row's numbers."""
+    """Return the end of a fit: its numbers, or the last of Java's reasons, without a row's numbers."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -148,7 +148,7 @@ def words(fit: Callable[[], Any]) -> str:
 
 
 def numbers(model: Any) -> list[Any]:
-    """A model's numbers, rounded; of clusters in ascending order."""
+    """Return a model's numbers, rounded; of clusters in ascending order."""
     if hasattr(model, "gaussians"):
         return sorted((round(share, 6), *np.round(one.mean.toArray(), 6), *np.round(one.cov.toArray(), 6).ravel())
                       for share, one in zip(model.weights, model.gaussians, strict=True))
@@ -231,7 +231,7 @@ ODD = {"constant": [(y, w, [x[0], 0.0]) for y, w, x in ROWS], "all constant": [(
 
 
 def ended(fit: Any, df: DataFrame) -> Any:
-    """A fitted model's numbers, or MLlib's words without the number of the estimator."""
+    """Return a fitted model's numbers, or MLlib's words without the number of the estimator."""
     models: list[Any] = []
     message = words(lambda: models.append(fit.fit(df)) or models[0])
     return numbers(models[0]) if models else message.replace(fit.uid, "")

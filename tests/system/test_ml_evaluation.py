@@ -55,7 +55,7 @@ def sc(local: Topology) -> Iterator[SparkContext]:
 
 @pytest.fixture(scope="module")
 def predicted(sc: SparkContext) -> Iterator[DataFrame]:
-    """Scores, classes, clusters, and weights of which some are 0, in one partition, as MLlib bins scores in each."""
+    """Make scores, classes, clusters, and weights of which some are 0, in one partition, as MLlib bins by partition."""
     rng = np.random.default_rng(2)
     z, cluster, weights = rng.normal(size=3000), rng.integers(0, 4, 3000), rng.integers(0, 3, 3000)
     guess = np.where(rng.random(3000) < .7, cluster, rng.integers(0, 4, 3000))
@@ -140,7 +140,7 @@ def test_columns_of_other_types_are_refused_in_sparks_words(predicted: DataFrame
 
 
 def models(name: str) -> tuple[Any, Any, Any]:
-    """An estimator, a parameter of it and its values."""
+    """Return an estimator, a parameter of it and its values."""
     learner = {
         "binary": lambda: classification.LogisticRegression(labelCol="two", maxIter=5),
         "classes": lambda: classification.LogisticRegression(labelCol="three", weightCol="weight", maxIter=5),

@@ -37,7 +37,7 @@ def sc(local: Topology) -> Iterator[SparkContext]:
 
 @pytest.fixture(scope="module")
 def patients(sc: SparkContext) -> Iterator[DataFrame]:
-    """Columns of numbers and of vectors, a class, and numbers of folds, in three partitions of which one is empty."""
+    """Make columns of numbers and vectors, a class, and numbers of folds, in three partitions of which one is empty."""
     rng = np.random.default_rng(5)
     x = rng.normal(size=(90, 4)) * [1, 3, .5, 2]
     rows = [(float(label), *map(float, row[:2]), Vectors.dense(row[2:]), number % 2) for number, (label, row)
@@ -55,7 +55,7 @@ SEARCHES = {"CrossValidator": {"numFolds": 2, "seed": 3}, "TrainValidationSplit"
 
 
 def search(name: str, *, is_mllib: bool = False) -> Any:
-    """A search over a pipeline of an assembler, a scaler, principal components and a logistic regression."""
+    """Return a search over a pipeline of an assembler, a scaler, principal components and a logistic regression."""
     features, classes = (mllib_feature, mllib_classification) if is_mllib else (feature, classification)
     learner = classes.LogisticRegression(featuresCol="shown", labelCol="ill", maxIter=3)
     reduced = features.PCA(inputCol="scaled", outputCol="shown")

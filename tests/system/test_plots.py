@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("fonts")
 
 @pytest.fixture(scope="module", autouse=True)
 def settled(sc: SparkContext) -> None:
-    """What a session keeps open is open before the first test."""
+    """Open what a session keeps open, before the first test."""
     warm_up(sc)
 
 

@@ -66,7 +66,7 @@ def test_sparks_pages_name_the_users_line_of_each_job(sc: SparkContext):
 
 
 def _jobs(sc: SparkContext) -> dict[int, str]:
-    """What Spark's page of jobs says of each that it remembers."""
+    """Return the names that Spark's page of jobs has for those that it remembers."""
     sc._jsc.sc().listenerBus().waitUntilEmpty()
     jobs = sc._jsc.sc().statusStore().jobsList(None)
     return {jobs.apply(place).jobId(): jobs.apply(place).name() for place in range(jobs.size())}

@@ -26,7 +26,7 @@ def slept(seconds):
 
 @pytest.fixture(scope="module", autouse=True)
 def settled(sc: SparkContext) -> None:
-    """What a session keeps open is open before the test."""
+    """Open what a session keeps open, before the test."""
     warm_up(sc)
 
 

@@ -1,4 +1,4 @@
-"""What is cached begins without an action: it runs ahead, bounded, and what is wrong with it an action tells."""
+"""Cached steps begin without an action: they run ahead, bounded, and an action tells what is wrong with them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def average(u):
 
 
 def waiting(sc: SparkContext) -> int:
-    """How many plans are on their way."""
+    """Return the number of plans that are on their way."""
     worker, = Session.of(sc).workers.known()
     # Releases are on their way as well, and not counted by whoever runs ahead.
     return sum(pending.invocation is not None for lane in list(worker.connections._busy.values())
@@ -58,7 +58,7 @@ def settled(sc: SparkContext) -> None:
 
 
 def operations_of(lineage: Lineage | None) -> list[RecordedOperation]:
-    """The operations that a lineage holds, each as often as it does."""
+    """Return the operations that a lineage holds, each as often as it does."""
     return [*lineage.ops, *operations_of(lineage.before)] if lineage else []
 
 
@@ -164,7 +164,7 @@ def test_what_cannot_be_loaded_ahead_is_tried_once_and_told_by_the_action(sc: Sp
 
 
 def lines_run(action: Callable[[], object]) -> int:
-    """How many lines of what goes along the steps of a loop an action runs in this thread: a look at one takes some."""
+    """Count the lines that an action runs in this thread of the modules that look at a loop's steps."""
     modules = (eager, lineage_walk, ops, recovery, recorded_rdd, device_ops, grid_ops)
     count, files = 0, {module.__file__ for module in modules}
 
@@ -277,7 +277,7 @@ def test_what_is_dropped_on_its_way_goes(sc: SparkContext):
 
 @contextlib.contextmanager
 def interrupted(monkeypatch: pytest.MonkeyPatch, method: str, when: Callable[[object], bool]) -> Iterator[None]:
-    """Ctrl-C is pressed before a connection to a worker does something for the first time that is to be."""
+    """Press Ctrl-C when a connection to a worker is about to do, for the first time, what ``when`` waits for."""
     action, pressed = getattr(Client, method), []
 
     def acting(client: Client, message: object, *rest: object) -> object:

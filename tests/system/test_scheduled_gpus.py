@@ -18,7 +18,7 @@ TOTAL = 1024 * sum(range(8))
 
 @pytest.fixture(scope="module")
 def sc(gpu_cluster):
-    """Two executors on each node, with two of its eight GPUs each."""
+    """Start two executors on each node, with two of its eight GPUs each."""
     with gpu_context(gpu_cluster, 4) as context:
         warm_up(context)
         yield context

@@ -43,7 +43,7 @@ DENIED = "PermissionError"
 
 @pytest.fixture
 def public() -> Iterator[Path]:
-    """A directory where everybody may make files, as /tmp; pytest's own are closed to other users."""
+    """Make a directory where everybody may make files, as /tmp; pytest's own are closed to other users."""
     with tempfile.TemporaryDirectory(prefix="vs-") as directory:
         Path(directory).chmod(0o1777)
         yield Path(directory)
@@ -51,21 +51,21 @@ def public() -> Iterator[Path]:
 
 @pytest.fixture
 def runtime(public: Path) -> Iterator[Runtime]:
-    """A worker's runtime directory below a public one."""
+    """Make a worker's runtime directory below a public one."""
     with new_runtime(public) as running:
         yield running
 
 
 @pytest.fixture
 def worker(runtime: Runtime) -> Iterator[Runtime]:
-    """A worker with a session, which must not notice anything."""
+    """Start a worker with a session, which must not notice anything."""
     with runtime.client() as client:
         yield runtime
         ask(client)
 
 
 def processes(worker: Runtime) -> list[int]:
-    """The daemon, and the session's device process."""
+    """Return the ids of the daemon and of the session's device process."""
     return [worker.daemon(), *(session.pid for session in worker.status().sessions)]
 
 
@@ -260,7 +260,7 @@ def test_a_daemon_starts_in_no_directory_of_another_user_s(runtime: Runtime):
 
 @pytest.fixture
 def cache(public: Path) -> KernelCache:
-    """A cache with one entry."""
+    """Make a cache with one entry."""
     kernels = KernelCache(public / "kernels")
     kernels.put(b"ours", "source")
     return kernels
@@ -314,7 +314,7 @@ def test_a_kernel_cache_of_another_user_s_is_refused(tmp_path: Path):
 # -- processes: memfds, memory, environment ---------------------------------------------------------------------------
 
 def memfds(files: Path) -> list[str]:
-    """The descriptors of memfds in a process's directory of descriptors."""
+    """Return the descriptors of memfds in a process's directory of descriptors."""
     names = []
     for path in files.iterdir():
         with contextlib.suppress(FileNotFoundError):        # it was closed meanwhile

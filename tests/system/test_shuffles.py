@@ -29,7 +29,7 @@ def warmed(sc: SparkContext) -> None:
 
 
 def _pids(rows: RDD) -> set[int]:
-    """The Python workers of a job that shuffles, on both sides of the shuffle."""
+    """Return the ids of a job's Python workers, on both sides of its shuffle."""
     def before(records: Iterable) -> Iterator:
         pid = os.getpid()
         return ((int(np.sum(record)) % 3, frozenset([pid])) for record in records)

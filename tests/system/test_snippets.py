@@ -106,7 +106,7 @@ spark = SparkSession(sc)
 
 
 def _programs(page: Path) -> list[str]:
-    """Snippets of a page: programs, and the new side of a diff of a program."""
+    """Return the snippets of a page: programs, and the new side of a diff of a program."""
     programs = []
     for kind, text in _BLOCK.findall(page.read_text(encoding="utf-8")):
         if kind == "python":

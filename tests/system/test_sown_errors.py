@@ -65,7 +65,7 @@ CHANGES = (("from pyspark.sql", "import vispark\nfrom pyspark.sql"), ("    retur
 
 @pytest.fixture(scope="module")
 def document(tmp_path_factory: pytest.TempPathFactory) -> dict:
-    """The command's answer on the program and its port."""
+    """Return the command's answer on the program and its port."""
     folder = tmp_path_factory.mktemp("sown")
     port = PROGRAM
     for before, after in CHANGES:

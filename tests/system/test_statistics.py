@@ -34,7 +34,7 @@ def sc(local: Topology) -> Iterator[SparkContext]:
 
 @pytest.fixture(autouse=True)
 def many(monkeypatch: pytest.MonkeyPatch):
-    """Records are too many for the driver, and ranges small."""
+    """Make few records too many for the driver, and ranges small."""
     monkeypatch.setattr(local_rdd, "MOST_RECORDS", 10)
     monkeypatch.setattr(order_statistics, "_FEW", 4)
     monkeypatch.setattr(order_statistics, "_RANGES", 32)

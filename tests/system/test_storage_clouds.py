@@ -32,7 +32,7 @@ AZURE = pytest.mark.skipif(not azurite.PROGRAM.exists(), reason=f"no Azurite in 
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The variables by which this process and tasks find the stores."""
+    """Run the stores; yield the variables by which this process and tasks find them."""
     # From its first use on, obstore keeps an event queue of its own.
     obstore.put(stores.MemoryStore(), "first", b"use")
     with contextlib.ExitStack() as stack:
@@ -51,14 +51,14 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
 
 @pytest.fixture(scope="module")
 def sc(settings: dict[str, str], local: Topology) -> Iterator[SparkContext]:
-    """A context whose tasks find the stores too."""
+    """Start a context whose tasks find the stores too."""
     with local.context({f"spark.executorEnv.{name}": value for name, value in settings.items()}) as context:
         yield context
 
 
 @pytest.fixture(params=["gs", pytest.param("az", marks=AZURE)])
 def bucket(request: pytest.FixtureRequest, settings: dict[str, str]) -> str:
-    """The URL of an empty place in each store."""
+    """Return the URL of an empty place in each store."""
     return f"{request.param}://bucket"
 
 

@@ -35,7 +35,7 @@ ARRAY = np.random.default_rng(1).random((24, 20, 600)).astype("f4")
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[ObjectStore]:
-    """S3, which this process finds."""
+    """Serve S3, which this process finds."""
     # From its first use on, obstore keeps an event queue of its own.
     obstore.put(stores.MemoryStore(), "first", b"use")
     # fsspec keeps a thread.
@@ -48,7 +48,7 @@ def s3() -> Iterator[ObjectStore]:
 
 @pytest.fixture(scope="module")
 def sc(s3: ObjectStore, local: Topology) -> Iterator[SparkContext]:
-    """A context whose tasks find S3 too."""
+    """Start a context whose tasks find S3 too."""
     with local.context({f"spark.executorEnv.{name}": value for name, value in s3.environment.items()} | {
             "spark.vispark.device": "host"}) as context:
         warm_up(context)

@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(
 
 @pytest.fixture
 def group() -> Iterator[Path]:
-    """A group of processes in which a manager makes those of its units; it goes with them."""
+    """Make a group of processes in which a manager makes those of its units; it goes with them."""
     parent = next(each for each in GROUPS if (each / "cgroup.procs").exists())
     path = parent / f"vispark-{os.getpid()}"
     try:

@@ -36,7 +36,7 @@ def sc(local: Topology) -> Iterator[SparkContext]:
 
 @pytest.fixture
 def points(tmp_path: Path) -> Path:
-    """1000 rows in row groups of 128."""
+    """Write 1000 rows in row groups of 128."""
     path = tmp_path / "points.parquet"
     x = np.arange(1000)
     pq.write_table(pa.table({"x": x / 4, "k": x.astype("int32"), "b": x % 3 == 0}), path, row_group_size=128)

@@ -27,14 +27,14 @@ HOST = "127.0.0.1"
 
 @pytest.fixture(scope="module")
 def executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """A client of a worker that drivers elsewhere reach, which must not notice anything."""
+    """Connect a client to a worker that drivers elsewhere reach; it must not notice anything."""
     with new_runtime(tmp_path_factory.mktemp("w")) as runtime, runtime.client(reach=HOST) as executor:
         yield executor
 
 
 @pytest.fixture
 def reach(executor: Client) -> Iterator[Reach]:
-    """Where its session is reached."""
+    """Return the address of its session, which goes on after the test."""
     yield executor.reach
     ask(executor)
     with connect(hello(reach=HOST), runtime_dir=executor.runtime_dir) as again:
@@ -46,14 +46,14 @@ def visiting(reach: Reach, **changes) -> Client:
 
 
 def knocking(reach: Reach, data: bytes) -> socket.socket:
-    """A connection on which something was said in the clear."""
+    """Open a connection, and send data on it in the clear."""
     sock = socket.create_connection((reach.host, reach.port), SECONDS)
     sock.sendall(data)
     return sock
 
 
 def rest(sock: socket.socket) -> bytes:
-    """What is said until the connection is closed."""
+    """Receive until the connection is closed."""
     received = bytearray()
     with sock, contextlib.suppress(ConnectionResetError):
         while data := sock.recv(4096):

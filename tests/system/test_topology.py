@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module", autouse=True)
 def jvm():
-    """The driver's JVM runs before the first test, none of which leaves it behind then."""
+    """Start the driver's JVM before the first test, none of which leaves it behind then."""
     topology.start_jvm()
 
 

@@ -30,7 +30,7 @@ HOST = "127.0.0.1"
 
 @pytest.fixture(scope="module")
 def sc(local: Topology) -> Iterator[SparkContext]:
-    """A context whose driver believes that it is on a machine of its own."""
+    """Start a context whose driver believes that it is on a machine of its own."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (identity, session):
             patch.setattr(module, "machine", lambda: "the driver's")
@@ -61,7 +61,7 @@ def test_a_session_that_spans_nodes_goes_over_tcp(sc: SparkContext, numbers: VRD
 
 
 def twice(x):
-    """Takes half a second."""
+    """Take half a second."""
     total = 0.0
     for _ in range(300_000_000):
         total = total * 0.5 + x
@@ -77,7 +77,7 @@ def refused(reach: Reach) -> Iterator[Reach]:
 
 @contextlib.contextmanager
 def silent(reach: Reach) -> Iterator[Reach]:
-    """A port that no packet comes back from, as behind a firewall: nobody takes those that wait there already."""
+    """Open a port that no packet comes back from, as behind a firewall: nobody takes those that wait there already."""
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.socket())
         listener.bind((HOST, 0))
@@ -131,12 +131,12 @@ def test_a_daemon_that_is_restarted_is_not_noticed(sc: SparkContext, numbers: VR
 
 
 def daemon(sc: SparkContext) -> int | None:
-    """The daemon's process, if one answers."""
+    """Return the daemon's process id, if one answers."""
     with contextlib.suppress(WorkerUnavailable, WorkerLost):
         return status(sc).pid
 
 
 def cost_free(sc: SparkContext, numbers: VRDD) -> bool:
-    """Whether an action takes no Spark job and gives what it should."""
+    """Return whether an action takes no Spark job and gives what it should."""
     jobs = sc._jsc.sc().dagScheduler().numTotalJobs()
     return numbers.collect() == [1.0, 2.0, 3.0] and sc._jsc.sc().dagScheduler().numTotalJobs() == jobs

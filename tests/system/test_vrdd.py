@@ -1,4 +1,4 @@
-"""What a VRDD costs, keeps and lets go of: jobs, requests, bytes, memory, names and threads."""
+"""Costs of a VRDD, and what it keeps and lets go of: jobs, requests, bytes, memory, names and threads."""
 
 from __future__ import annotations
 
@@ -319,7 +319,7 @@ OPERATORS = [operator.add, operator.mul, min, max, np.add, np.multiply, np.minim
 
 
 def folded(fold: Callable, partitions: list[list]) -> object:
-    """What Spark gives; None where Python refuses."""
+    """Fold partitions as Spark does; return None where Python refuses."""
     try:
         return exact(functools.reduce(fold, [functools.reduce(fold, part) for part in partitions if part]))
     except (TypeError, ValueError):

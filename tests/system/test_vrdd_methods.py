@@ -44,22 +44,22 @@ def sc(local: Topology) -> Iterator[SparkContext]:
 
 
 def ordered(action: Callable[[RDD], object]) -> Callable[[RDD, Path], object]:
-    """What an action gives, in its order."""
+    """Return a case of an action, whose result is in order."""
     return lambda rdd, _: exact(action(rdd))
 
 
 def collected(transformation: Callable[[RDD], RDD]) -> Callable[[RDD, Path], object]:
-    """The records of a transformation, in their partitions and their order."""
+    """Return a case of a transformation, whose records are in their partitions and their order."""
     return lambda rdd, _: exact(transformation(rdd).glom().collect())
 
 
 def shuffled(transformation: Callable[[RDD], RDD]) -> Callable[[RDD, Path], object]:
-    """The records of a transformation as a multiset."""
+    """Return a case of a transformation, whose records are a multiset."""
     return lambda rdd, _: multiset(transformation(rdd).collect())
 
 
 def saved(save: Callable[[RDD, str], None], read: Callable[[SparkContext, str], RDD]) -> Callable[[RDD, Path], object]:
-    """What is read again of what was saved, as a multiset: files come in any order."""
+    """Return a case of a method that saves, whose records are read again as a multiset: files come in any order."""
     def case(rdd: RDD, directory: Path) -> object:
         path = str(directory / ("vrdd" if isinstance(rdd, VRDD) else "rdd"))
         save(rdd, path)
@@ -72,7 +72,7 @@ def other(rdd: RDD) -> RDD:
 
 
 def count_in(accumulate: Callable[[RDD, Callable], None]) -> Callable[[RDD, Path], object]:
-    """What a method without a result does, seen by an accumulator."""
+    """Return a case of a method without a result, seen by an accumulator."""
     def case(rdd: RDD, _: Path) -> object:
         total = rdd.ctx.accumulator(0.0)
         accumulate(rdd, total.add)
@@ -93,7 +93,7 @@ def deprecated(method: Callable[[RDD], object]) -> Callable[[RDD], object]:
 
 
 def barrier(rdd: RDD, _: Path) -> object:
-    """On as many partitions as there are slots, which a barrier needs."""
+    """Run a barrier stage on as many partitions as there are slots, which it needs."""
     two = rdd.ctx.parallelize([3.0, 1.0, 2.5, -1.0], 2)
     return exact((two.cache("GPU") if isinstance(rdd, VRDD) else two).barrier().mapPartitions(stay).collect())
 
@@ -291,7 +291,7 @@ KIND = {id(NUMBERS): "numbers", id(PAIRS): "pairs", id(ROWS): "rows", id(TUPLES)
 
 
 def of_pyspark(name: str) -> bool:
-    """Whether PySpark has this method of RDD, not vispark alone."""
+    """Return whether PySpark has this method of RDD, not vispark alone."""
     method = inspect.unwrap(getattr(RDD, name))
     return not getattr(method, "__module__", "").startswith("vispark")
 
@@ -313,7 +313,7 @@ def test_the_same_with_and_without_the_gpu(sc: SparkContext, tmp_path: Path, dat
 
 
 def kept(mark: Callable[[RDD], object]) -> Callable[[RDD, Path], object]:
-    """What an RDD says of itself before and after its records were collected, twice."""
+    """Return a case of an RDD's own state before and after its records were collected, twice."""
     def case(rdd: RDD, directory: Path) -> object:
         rdd.ctx.setCheckpointDir(str(directory))
         mark(rdd)

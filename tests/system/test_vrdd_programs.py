@@ -24,7 +24,7 @@ PAR = np.dtype([("alpha", "f8")])
 
 
 def boxes_of(side: int) -> np.ndarray:
-    """The boxes of a cube, with those that touch each."""
+    """Return the boxes of a cube, with those that touch each."""
     places = list(np.ndindex(side, side, side))
     boxes = np.zeros(len(places), BOX)
     for number, place in enumerate(places):

@@ -246,14 +246,14 @@ def test_kernels_are_made_for_the_shared_memory_there_is(local: Topology):
 
 @pytest.fixture(scope="module")
 def idle(local: Topology) -> Iterator[SparkContext]:
-    """A context in which no session stays."""
+    """Start a context in which no session stays."""
     with local.context() as sc:
         yield sc
 
 
 @contextlib.contextmanager
 def set_to(sc: SparkContext, variables: Mapping[str, object] | None = None, **options: object) -> Iterator[None]:
-    """A context with options of vispark's own, and environment variables of its tasks, as if it had begun with them."""
+    """Set vispark's options and the environment variables of tasks in a context, as if it had begun with them."""
     conf = SparkConf(loadDefaults=False).setAll(sc.getConf().getAll())
     for name, value in options.items():
         conf.set(f"spark.vispark.{name}", str(value))
@@ -297,13 +297,13 @@ def test_a_device_that_is_not_here(idle: SparkContext):
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A directory whose path is short."""
+    """Make a directory whose path is short."""
     with tempfile.TemporaryDirectory(prefix="vt-") as directory:
         yield Path(directory)
 
 
 def starting_in(sc: SparkContext, runtime_dir: Path, **variables: str) -> contextlib.AbstractContextManager[None]:
-    """A context whose worker would start in a directory."""
+    """Set a context's options so that its worker would start in a directory."""
     return set_to(sc, {"VISPARK_RUNTIME_DIR": runtime_dir} | variables, device="host", startTimeout=20)
 
 

@@ -60,7 +60,7 @@ def load(client: Client) -> None:
 
 
 def numbered(client: Client) -> None:
-    """A payload that may come again."""
+    """Put a payload that may come again."""
     put(client, memory=7)
 
 
@@ -130,7 +130,7 @@ def test_a_client_that_is_cut_leaves_nothing(runtime: Runtime, begin: Callable[[
 
 
 def settle(pid: int) -> list[str]:
-    """The descriptors of a process, once they are as many for a while."""
+    """Return the descriptors of a process, once they are as many for a while."""
     seen: list[int] = []
 
     def is_steady() -> bool:

@@ -153,7 +153,7 @@ def test_a_kill_at_any_point_costs_a_connection_at_most(runtime: Runtime, point:
 
 
 def answers(runtime: Runtime) -> bool:
-    """Whether a new client gets an answer."""
+    """Return whether a new client gets an answer."""
     with contextlib.suppress(WorkerLost), runtime.client() as client:
         ask(client)
         return True

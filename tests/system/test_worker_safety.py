@@ -37,7 +37,7 @@ __all__ = ["runtime"]
 
 @pytest.fixture
 def worker(runtime: Runtime):
-    """A worker with a client that must not notice anything."""
+    """Start a worker with a client that must not notice anything."""
     with runtime.client("bystander") as bystander:
         daemon = runtime.daemons()
         yield runtime

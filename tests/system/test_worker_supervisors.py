@@ -40,7 +40,7 @@ NO_THREAD = RuntimeError("can't start new thread")
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """A daemon on a thread of this process, the same for all that is done to it here."""
+    """Run a daemon on a thread of this process, the same for all that is done to it here."""
     with pytest.MonkeyPatch.context() as patch:
         path = tmp_path_factory.mktemp("w") / "rt"
         patch.setenv("VISPARK_RUNTIME_DIR", str(path))

@@ -36,7 +36,7 @@ ARRAY = np.random.default_rng(1).random((24, 40, 60)).astype("f4")
 
 @pytest.fixture(scope="module")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
-    """S3, which this process finds."""
+    """Serve S3, which this process finds."""
     zarr_tools.start_threads(tmp_path_factory.mktemp("zarr"))
     # From its first use on, obstore keeps an event queue of its own.
     obstore.put(stores.MemoryStore(), "first", b"use")
@@ -48,7 +48,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
 
 @pytest.fixture(scope="module")
 def sc(s3: ObjectStore, local: Topology) -> Iterator[SparkContext]:
-    """A context whose tasks find S3 too."""
+    """Start a context whose tasks find S3 too."""
     # A task that fails runs once more.
     settings = {f"spark.executorEnv.{name}": value for name, value in s3.environment.items()}
     with replace(local, master="local[2,2]").context(settings) as context:
@@ -58,7 +58,7 @@ def sc(s3: ObjectStore, local: Topology) -> Iterator[SparkContext]:
 
 @pytest.fixture(params=["local", "s3"])
 def directory(request: pytest.FixtureRequest, tmp_path: Path, s3: ObjectStore) -> str:
-    """A directory of this machine, and one of S3."""
+    """Return a directory of this machine, and one of S3."""
     return str(tmp_path) if request.param == "local" else f"s3://bucket/{tmp_path.name}"
 
 

@@ -66,7 +66,7 @@ class TopologyError(RuntimeError):
 
 @dataclass(frozen=True)
 class Node:
-    """What stands for a machine: an address, and the runtime directory of its GPU worker."""
+    """Stand-in for a machine: an address, and the runtime directory of its GPU worker."""
 
     host: str
     runtime_dir: Path
@@ -96,7 +96,7 @@ class Topology:
 
     @contextlib.contextmanager
     def context(self, conf: Mapping[str, object] | None = None) -> Iterator[SparkContext]:
-        """A context here with Spark options of one's own, all executors registered; stopped at the end."""
+        """Start a context here with Spark options of one's own, all executors registered; stop it at the end."""
         settings = SparkConf(loadDefaults=False).setMaster(self.master).setAppName("vispark tests")
         wanted = _common_conf() | self.conf | dict(conf or {})
         if wanted.get("spark.vispark.device") == "host":
@@ -120,7 +120,7 @@ class Topology:
 
 @contextlib.contextmanager
 def local(cores: int = 2, imports: str = "") -> Iterator[Topology]:
-    """Tasks run in threads of the driver's JVM, and their Python workers beside it, which are forked with ``imports``.
+    """Run tasks in threads of the driver's JVM, and their Python workers beside it, which are forked with ``imports``.
     """
     with _workplace() as (place, mark):
         node = _node(place, DRIVER)
@@ -140,7 +140,7 @@ def gpu_worker(node: Node, *arguments: str) -> None:
 
 @contextlib.contextmanager
 def clustered(running: Topology) -> Iterator[Topology]:
-    """A topology whose daemons know each other."""
+    """Make the daemons of a topology know each other."""
     for node in running.nodes if len(running.nodes) > 1 else ():
         others = ",".join(str(other.runtime_dir) for other in running.nodes if other is not node)
         gpu_worker(node, "start", "--hosts", others)
@@ -153,7 +153,7 @@ def clustered(running: Topology) -> Iterator[Topology]:
 
 @contextlib.contextmanager
 def standalone(workers: int = 2, cores: int = 1, gpus: int = 0) -> Iterator[Topology]:
-    """Tasks run in ``workers`` executors of one core each, each on a node of its own, under a real master.
+    """Run tasks in ``workers`` executors of one core each, each on a node of its own, under a real master.
 
     With more ``cores``, each worker has so many, and memory for as many executors; contexts say what they take of them.
     Workers with ``gpus`` find the addresses 0, 1, ... by the discovery script; no GPU need be there.
@@ -187,7 +187,7 @@ def start_jvm() -> None:
 
 @functools.cache
 def _stock() -> tuple[str, subprocess.Popen]:
-    """The address, and the process, of what servers of Python workers are forked from; one for all contexts."""
+    """Start the process from which servers of Python workers are forked, once; return its address, and the process."""
     address = f"vispark-stock-{uuid.uuid4()}"
     environment = {name: value for name, value in (os.environ | pyspark_daemon.AT_IMPORT).items() if value is not None}
     with socket.socket(socket.AF_UNIX) as listener:
@@ -244,7 +244,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Twins:
-    """Makes a twin of one partition's task, and keeps a record of every attempt in a directory.
+    """Maker of a twin of one partition's task, with a record of every attempt in a directory.
 
     Pass :meth:`hold` to ``mapPartitionsWithIndex`` on a ``standalone`` topology with :data:`SPECULATION`, on an RDD
     of at least two partitions::
@@ -279,7 +279,7 @@ class Twins:
         return records
 
     def attempts(self) -> list[Attempt]:
-        """The attempts so far, in order of partition and number."""
+        """Return the attempts so far, in order of partition and number."""
         parts = [path.name.split("-") for path in self.directory.iterdir()]
         return sorted((Attempt(int(partition), int(number), host) for partition, number, host in parts),
                       key=dataclasses.astuple)
@@ -294,13 +294,13 @@ class Twins:
 # -- parts ------------------------------------------------------------------------------------------------------------
 
 def driver_log_tail(lines: int = 40) -> str:
-    """The last lines that the driver's JVM logged."""
+    """Return the last lines that the driver's JVM logged."""
     log = _home() / "driver.log"
     return "\n".join(log.read_text(errors="replace").splitlines()[-lines:]) if log.exists() else ""
 
 
 def log_tails(directory: Path, lines: int = 40) -> str:
-    """The last lines of every log below a directory."""
+    """Return the last lines of every log below a directory."""
     logs = [path for path in sorted(directory.rglob("*")) if path.name == "stderr" or path.suffix == ".log"]
     texts = [(path, path.read_text(errors="replace").splitlines()[-lines:]) for path in logs]
     return "\n".join(f"== {path.relative_to(directory)}\n" + "\n".join(text) for path, text in texts if text)
@@ -308,12 +308,12 @@ def log_tails(directory: Path, lines: int = 40) -> str:
 
 @functools.cache
 def _home() -> Path:
-    """Where the driver's JVM keeps its files; there is one in a process."""
+    """Make the directory of the driver's JVM, of which a process has one."""
     return Path(tempfile.mkdtemp(prefix="vt-driver-"))
 
 
 def jvm_options() -> str:
-    """What makes JVMs quick to start rather than quick to run."""
+    """Return the options that make JVMs quick to start rather than quick to run."""
     return f"{archive.QUICK} {archive.options()}".rstrip()
 
 
@@ -347,7 +347,7 @@ def _executor_environment(node: Node, mark: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _workplace() -> Iterator[tuple[Path, str]]:
-    """A short directory, and a mark that everything started in it carries; neither outlives the block."""
+    """Make a short directory, and a mark that everything started in it carries; neither outlives the block."""
     place, mark = Path(tempfile.mkdtemp(prefix="vt-")), uuid.uuid4().hex
     try:
         yield place, mark
@@ -377,7 +377,7 @@ def _worker(node: Node, port: int, place: Path, mark: str, cores: int,
 
 @contextlib.contextmanager
 def _daemon(command: list[str], log: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen]:
-    """A master or a worker; ended politely, so that it ends its executors."""
+    """Run a master or a worker; it is ended politely, so that it ends its executors."""
     home = _find_spark_home()
     variables = {"SPARK_HOME": home, "PYSPARK_PYTHON": sys.executable, "SPARK_DAEMON_MEMORY": "256m",
                  "SPARK_DAEMON_JAVA_OPTS": f"{jvm_options()} -Dspark.master.rest.enabled=false",

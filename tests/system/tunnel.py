@@ -72,7 +72,7 @@ tunnels: dict[tuple[str, int], Tunnel] = {}
 
 
 class TunnelTransport(TcpTransport):
-    """Way to a worker of another node through a local port."""
+    """Transport to a worker of another node through a local port."""
 
     kind = "tunnel"
 

@@ -1,4 +1,4 @@
-"""What tests of VRDDs share: contexts, equality with types, and how many jobs, plans and bytes something takes."""
+"""Tools that tests of VRDDs share: contexts, equality with types, and jobs, plans and bytes of an action."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vispark.runtime.driver.worker import Worker
 
 @contextlib.contextmanager
 def host_context(topology: Topology, **options: object) -> Iterator[SparkContext]:
-    """A context whose blocks live on the CPU, with options of vispark's own; its session is up and settled."""
+    """Start a context whose blocks live on the CPU, with options of vispark's own; its session is up and settled."""
     settings = {f"spark.vispark.{name}": value for name, value in ({"device": "host"} | options).items()}
     with topology.context(settings) as sc:
         warm_up(sc)
@@ -31,7 +31,7 @@ def host_context(topology: Topology, **options: object) -> Iterator[SparkContext
 
 
 def sql_session(sc: SparkContext) -> SparkSession:
-    """A session of Spark SQL whose Arrow batches are small, so that partitions have several."""
+    """Return a session of Spark SQL whose Arrow batches are small, so that partitions have several."""
     session = SparkSession(sc)
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
     return session
@@ -57,7 +57,7 @@ def connect_threads(worker: Worker) -> None:
 # -- equality ---------------------------------------------------------------------------------------------------------
 
 def exact(value: object) -> object:
-    """A value as something that is equal only where types, dtypes, shapes and bits are.
+    """Return a value as something that is equal only where types, dtypes, shapes and bits are.
 
     NaNs are one, and the order of a dict means nothing.
     """
@@ -80,7 +80,7 @@ def exact(value: object) -> object:
 
 
 def multiset(values: Iterable) -> frozenset:
-    """Values as something that is equal where they are the same, in whatever order."""
+    """Return values as something that is equal where they are the same, in whatever order."""
     return frozenset(Counter(map(exact, values)).items())
 
 
@@ -96,7 +96,7 @@ def _bits(value: np.ndarray | np.generic) -> bytes:
 
 @dataclass(frozen=True)
 class Cost:
-    """What something took: Spark jobs that were for something else than to carry a plan to a worker, plans from the
+    """Cost of an action: Spark jobs that were for something else than to carry a plan to a worker, plans from the
     driver, bytes of results that came to it, requests in all.
     """
 
@@ -108,7 +108,7 @@ class Cost:
 
 @contextlib.contextmanager
 def counting(sc: SparkContext) -> Iterator[list[Cost]]:
-    """The cost of what runs in the block, appended to the list."""
+    """Append the cost of what runs in the block to the list."""
     assert eventually(lambda: Session.of(sc).loads.collector.idle)
     before, costs = _spent(sc), []
     yield costs
@@ -117,7 +117,7 @@ def counting(sc: SparkContext) -> Iterator[list[Cost]]:
 
 
 def cost(sc: SparkContext, action: Callable[[], object]) -> Cost:
-    """What an action takes."""
+    """Return the cost of an action."""
     with counting(sc) as costs:
         action()
     return costs[0]
@@ -131,7 +131,7 @@ def _spent(sc: SparkContext) -> Cost:
 
 
 def report(sc: SparkContext) -> Reported:
-    """What the only worker of a session says that it holds; what was released has arrived there."""
+    """Return the report of a session's only worker, where what was released has arrived."""
     # On the relayed way it goes there by tasks of its own.
     eventually(lambda: Session.of(sc).loads.collector.idle)
     reported, = [each.report for each in status(sc).sessions if each.session == Session.of(sc).credentials.session]
@@ -139,13 +139,13 @@ def report(sc: SparkContext) -> Reported:
 
 
 def status(sc: SparkContext) -> StatusReport:
-    """What the daemon of a session's only worker says; it is not there for a moment where it has ended."""
+    """Ask the daemon of a session's only worker for its status; it is not there for a moment where it has ended."""
     home, = [worker.home for worker in Session.of(sc).workers.known()]
     return administer(Status(), runtime_dir=home.runtime_dir)
 
 
 def used(sc: SparkContext) -> int:
-    """Bytes that a session has on all devices and in host memory of its only worker."""
+    """Count the bytes that a session has on all devices and in host memory of its only worker."""
     reported = report(sc)
     return sum(device.used for device in reported.memory) + reported.host_bytes
 
@@ -153,7 +153,7 @@ def used(sc: SparkContext) -> int:
 # -- data -------------------------------------------------------------------------------------------------------------
 
 def in_partitions(sc: SparkContext, partitions: list[list]) -> RDD:
-    """An RDD with these records in each of its partitions."""
+    """Return an RDD with these records in each of its partitions."""
     return sc.parallelize(partitions, len(partitions)).flatMap(lambda records: records)
 
 

@@ -25,7 +25,7 @@ SECONDS = 30.0
 
 
 def hello(session: str = "app", **changes) -> Hello:
-    """A greeting; ``device``, ``lease`` and any of the greeting's own fields may be given."""
+    """Return a greeting; ``device``, ``lease`` and any of the greeting's own fields may be given."""
     options = SessionOptions(changes.pop("device", "null"), 0, changes.pop("lease", 30.0), "", "debug")
     fields = {"version": VERSION, "role": "executor", "session": session, "secret": SECRET,
               "application": "an application", "client_pid": os.getpid(), "options": options}
@@ -33,13 +33,13 @@ def hello(session: str = "app", **changes) -> Hello:
 
 
 def ask(client: Client) -> Reported:
-    """One round trip."""
+    """Make one round trip."""
     reply, _ = client.request(Report(client.next_number()))
     return reply
 
 
 def eventually(holds: Callable[[], bool], seconds: float = SECONDS) -> bool:
-    """Whether ``holds()`` becomes true within ``seconds``."""
+    """Return whether ``holds()`` becomes true within ``seconds``."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         if holds():
@@ -87,7 +87,7 @@ class Runtime:
 
     @contextlib.contextmanager
     def client(self, session: str = "app", **changes) -> Iterator[Client]:
-        """A client, closed at the end; starts what is not there."""
+        """Open a client, closed at the end; it starts what is not there."""
         with connect(hello(session, **changes), timeout=SECONDS) as client:
             yield client
 
@@ -98,7 +98,7 @@ class Runtime:
         return administer(Status())
 
     def daemons(self) -> list[int]:
-        """The daemon's process; several are a defect."""
+        """Return the daemon's process id; several are a defect."""
         return [process.pid for process in leaks.processes_of(self.path)
                 if re.search("gpu[_-]worker start", process.command)]
 
@@ -109,7 +109,7 @@ class Runtime:
         return not self.daemons()
 
     def daemon(self) -> int:
-        """The daemon's process, where there is one; what that forks has its name for a moment."""
+        """Return the daemon's process id, once there is one alone; what it forks has its name for a moment."""
         pids: list[int] = []
 
         def is_alone() -> bool:
@@ -120,7 +120,7 @@ class Runtime:
         return pids[0]
 
     def socket(self) -> socket.socket:
-        """A connection to the daemon that has not greeted."""
+        """Open a connection to the daemon that has not greeted."""
         sock = socket.socket(socket.AF_UNIX)
         sock.settimeout(SECONDS)
         sock.connect(os.fspath(self.path / "daemon.sock"))
@@ -138,14 +138,14 @@ class Runtime:
 
 @pytest.fixture
 def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
-    """A worker's runtime directory, left without processes and files but logs."""
+    """Make a worker's runtime directory, left without processes and files but logs."""
     with new_runtime(tmp_path_factory.mktemp("w")) as runtime:
         yield runtime
 
 
 @contextlib.contextmanager
 def new_runtime(base: Path) -> Iterator[Runtime]:
-    """As the fixture :func:`runtime`, below a directory."""
+    """Make a runtime directory as the fixture :func:`runtime` does, below a directory."""
     (base / "failpoints").mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VISPARK_RUNTIME_DIR", str(base / "rt"))

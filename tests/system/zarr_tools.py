@@ -1,4 +1,4 @@
-"""What tests need that let zarr-python and xarray read files in their own process."""
+"""Tools of tests that let zarr-python and xarray read files in their own process."""
 
 from __future__ import annotations
 
