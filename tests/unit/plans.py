@@ -55,7 +55,7 @@ class Bench:
         self.first = 0
 
     def number(self) -> int:
-        """The number of the next request."""
+        """Return the number of the next request."""
         return next(self._numbers)
 
     def put(self, vrdd: int, partitions: Sequence[Blocks], place: str = "device") -> None:
@@ -63,8 +63,8 @@ class Bench:
         moves = (ToDeviceStep(),) if place == "device" else ()
         for index, blocks in enumerate(partitions):
             variants = tuple(Variant(_signature(block), (), (b"",), (-1,)) for block in blocks)
-            given = Input(self.first + index, _count(blocks), 0, 0, b"", tuple(range(len(blocks))))
-            plan = Plan((PutStep(), *moves, KeepStep(0, "x", place)), (), variants, (given,), ())
+            item = Input(self.first + index, _count(blocks), 0, 0, b"", tuple(range(len(blocks))))
+            plan = Plan((PutStep(), *moves, KeepStep(0, "x", place)), (), variants, (item,), ())
             arrays = [array for block in blocks for array in block.values()]
             with Payload.create(sum(aligned(array.nbytes) for array in arrays)) as payload:
                 offset = 0
@@ -80,7 +80,9 @@ class Bench:
 
     def plan(self, vrdd: int, steps: Sequence[Step], launches: dict[Signature, Sequence[Launch]] | Sequence[Launch],
              source: str, *, outputs: int = 0) -> Plan:
-        """A plan on what is held under a number: from Load to the given steps. ``outputs`` is the number of Keeps."""
+        """Return a plan on what is held under a number: from Load to the given steps. ``outputs`` is the number of
+        Keeps.
+        """
         signatures = list(dict.fromkeys(_signature(block) for blocks in self._contents[vrdd] for block in blocks))
         variants = tuple(Variant(each, tuple(launches[each] if isinstance(launches, dict) else launches),
                                  (b"",) * outputs, (-1,) * outputs) for each in signatures)
@@ -91,7 +93,7 @@ class Bench:
 
     def request(self, plan: Plan, vrdds: Sequence[int], values: Sequence[np.ndarray] = (), *,
                 known: bool = False) -> Run:
-        """The request for a plan."""
+        """Return the request for a plan."""
         key, encoded = sealed(plan)
         arrays = [np.asarray(value) for value in values]
         constants = tuple(ArgumentValue(array.dtype.str, array.shape, array.tobytes(), 0) for array in arrays)
@@ -99,30 +101,30 @@ class Bench:
 
     def run(self, plan: Plan, vrdds: Sequence[int], values: Sequence[np.ndarray] = (), *, known: bool = False,
             descriptors: Sequence[int] = ()) -> tuple[Ran, Data]:
-        """The answer to a plan."""
-        reply, given = self.process.handle(self.request(plan, vrdds, values, known=known), list(descriptors))
-        return reply, results(reply.data, given)
+        """Run a plan, and return the answer and its data."""
+        reply, sent = self.process.handle(self.request(plan, vrdds, values, known=known), list(descriptors))
+        return reply, results(reply.data, sent)
 
     def folded(self, plan: Plan, vrdds: Sequence[int], values: Sequence[np.ndarray] = (), **how) -> list[np.ndarray]:
-        """The fields that a plan folds."""
+        """Return the fields that a plan folds."""
         reply, data = self.run(plan, vrdds, values, **how)
         return [data.field(Field("", each.dtype, each.shape), each.offset) for each in reply.folded.fields]
 
     def fetched(self, vrdd: int) -> list[list[dict[str, np.ndarray]]]:
-        """The blocks of each partition held under a number."""
+        """Return the blocks of each partition held under a number."""
         signatures, held = self.process._names.describe(vrdd, ())
         inputs = tuple(Input(each.partition, each.count, 0, 0, b"", ()) for each in held)
         reply, data = self.run(Plan((LoadStep(0), FetchStep(-1, "")), (), (), inputs, ()), (vrdd,))
-        found = []
-        for output, each in zip(reply.outputs, held, strict=True):
+        partitions = []
+        for output, partition in zip(reply.outputs, held, strict=True):
             offset, blocks = output.offset, []
-            for block in each.blocks:
+            for block in partition.blocks:
                 blocks.append({})
                 for described, start in field_offsets(signatures[block], offset):
                     blocks[-1][described.name] = data.field(described, start)
                 offset += block_bytes(signatures[block])
-            found.append(blocks)
-        return found
+            partitions.append(blocks)
+        return partitions
 
 
 def _signature(block: dict[str, np.ndarray]) -> Signature:
@@ -135,7 +137,8 @@ def _count(blocks: Blocks) -> int:
 
 @contextmanager
 def bench(path: Path, device: str, **options: Any) -> Iterator[Bench]:
-    """A worker with a device of some kind, by options of its session; all that it held is given back at the end."""
+    """Start a worker with a device of some kind, by options of its session; all that it held is given back at the end.
+    """
     box = CrashRecorder(path / "box", epoch=1)
     worker = SessionWorker(replace(SessionOptions(device, 0, 30.0, "", "info"), **options), epoch=1, recorder=box)
     yield Bench(worker)

@@ -1,4 +1,5 @@
-"""What a function makes of its nearest centre beside the label: which is matrix work, and what that gives."""
+"""Results that a function makes of its nearest centre beside the label: which of them is matrix work, and its values.
+"""
 
 from __future__ import annotations
 
@@ -73,8 +74,8 @@ def test_it_is_what_python_gives(function: Callable, tolerance: float, options: 
     data, centres = points(150, seed=3), points(CENTRES, seed=1)
     kernel, calls = made(function, centres, data)
     assert kernel.name == "nearest_rest"
-    for expected, found in zip(plain(function, data, centres), given_by(kernel, calls, data, options), strict=True):
-        assert not difference(promoted(expected, found), found, tolerance)
+    for expected, result in zip(plain(function, data, centres), given_by(kernel, calls, data, options), strict=True):
+        assert not difference(promoted(expected, result), result, tolerance)
 
 
 def test_the_least_distance_is_rounded_as_that_of_the_rows_own_kernel():
@@ -85,8 +86,8 @@ def test_the_least_distance_is_rounded_as_that_of_the_rows_own_kernel():
     assert (kernel.name, few.name) == ("nearest_rest", "nearest_and_cost_kernel")
     several = [label < 12 for label, _ in given_by(kernel, calls, data)]
     assert 10 < sum(several) < 60
-    for own, found, known in zip(given_by(few, few_calls, data), given_by(kernel, calls, data), several, strict=True):
-        assert own == found or not known
+    for own, other, known in zip(given_by(few, few_calls, data), given_by(kernel, calls, data), several, strict=True):
+        assert own == other or not known
 
 
 @pytest.mark.filterwarnings("ignore:invalid value", "ignore:overflow")
@@ -98,8 +99,8 @@ def test_nan_and_infinity_mean_what_the_function_says(function: Callable, option
     centres[9, 4] = np.nan
     kernel, calls = made(function, centres, data)
     assert kernel.name == "nearest_rest"
-    for expected, found in zip(plain(function, data, centres), given_by(kernel, calls, data, options), strict=True):
-        assert not difference(promoted(expected, found), found, 8)
+    for expected, result in zip(plain(function, data, centres), given_by(kernel, calls, data, options), strict=True):
+        assert not difference(promoted(expected, result), result, 8)
 
 
 @pytest.mark.parametrize("options", [(), AS_ON_GPU])

@@ -39,7 +39,7 @@ def doubles(rows: int, seed: int, dtype: str = "float64") -> np.ndarray:
 
 
 def labelled(data: np.ndarray, centres: np.ndarray, options: tuple[str, ...]) -> tuple[np.ndarray, int]:
-    """The labels, and how many rows the products left open; -1 where nobody counts them."""
+    """Return the labels, and the number of rows that the products left open; -1 where nobody counts them."""
     kernel, calls = made(by_argmin, centres, columns=data.shape[1], dtype=data.dtype.name)
     assert kernel.name == "nearest_labels"
     call = "    Shape::labels(x, work.count, room, image, centres, work.of<long long>(1, 1));\n"
@@ -47,20 +47,20 @@ def labelled(data: np.ndarray, centres: np.ndarray, options: tuple[str, ...]) ->
     if options:
         counted = call + "    if (threadIdx.x == 0) work.of<long long>(1, 1)[work.count - 1] += 1000 * room.open;\n"
         kernel = replace(kernel, source=kernel.source.replace(call, counted))
-    (found,) = launch(kernel, calls, [data], options=options)
-    labels = found[kernel.outputs[0].name]
+    (outputs,) = launch(kernel, calls, [data], options=options)
+    labels = outputs[kernel.outputs[0].name]
     opened, labels[-1] = divmod(labels[-1], 1000) if options else (-1, labels[-1])
     return labels, opened
 
 
 def between(data, centres):
-    """Rows half way between two centres, but for what only a double has."""
+    """Put rows half way between two centres, but for what only a double has."""
     data[:] = (centres[np.arange(len(data)) % CENTRES] + centres[np.arange(len(data)) * 7 % CENTRES]) / 2
     data *= 1 + np.random.default_rng(3).integers(-1, 2, data.shape) * 1e-12
 
 
 def twins(data, centres):
-    """Pairs of centres that are one as floats, and rows near either."""
+    """Make pairs of centres that are one as floats, and put rows near either."""
     centres[1::2] = centres[::2] * (1 + 1e-11)
     data[:] = centres[np.arange(len(data)) % CENTRES] * (1 + 1e-13)
 
@@ -79,13 +79,13 @@ def not_finite(data, centres):
 
 
 def far_from_zero(data, centres):
-    """Seconds since 1970: as floats they are 128 apart."""
-    for each in (data, centres):
-        each += 1.6e9
+    """Move all to seconds since 1970: as floats they are 128 apart."""
+    for values in (data, centres):
+        values += 1.6e9
 
 
 def between_far_from_zero(data, centres):
-    """What tells the two centres apart is less than floats of them are."""
+    """Put rows nearer to one of two centres by less than floats of them are apart."""
     some, others = centres[np.arange(len(data)) % CENTRES], centres[np.arange(len(data)) * 7 % CENTRES]
     data[:] = (some + others) / 2 + 1e-5 * (others - some)
     far_from_zero(data, centres)

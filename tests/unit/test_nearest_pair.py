@@ -20,5 +20,5 @@ def test_sums_and_counts_do_not_depend_on_the_order_of_threads_and_copies(tmp_pa
     folders = [f"-I{each}" for each in (CLUSTER, DEVICE / "host", DEVICE / "host" / "include", DEVICE / "include")]
     subprocess.run(["g++", "-O2", "-std=c++17", *folders, CLUSTER / "nearest_pair.cpp", "-o", program], check=True,
                    timeout=60)
-    made = subprocess.run([program, "1"], capture_output=True, text=True, timeout=60)
-    assert (made.returncode, made.stdout) == (0, "right\n")
+    ended = subprocess.run([program, "1"], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout) == (0, "right\n")

@@ -59,22 +59,22 @@ def check(blocks: Sequence[np.ndarray], centres: np.ndarray, *, tiles: int, on: 
     assert min(int(each["0 least"][0]) for each in first) == labels.min()
     assert max(int(each["0 greatest"][0]) for each in first) == labels.max()
     left = [each["1.0"].reshape(centres.shape) for each in first]
-    found = np.sum([each["sum"] if each.dtype.names else each for each in left], axis=0)
+    sums = np.sum([each["sum"] if each.dtype.names else each for each in left], axis=0)
     wide = float if rows.dtype == np.float32 else np.longdouble
     wanted = np.array([rows[labels == k].sum(axis=0, dtype=wide) for k in range(len(centres))])
     sizes = np.array([np.abs(rows[labels == k]).sum(axis=0, dtype=float) for k in range(len(centres))])
-    assert np.isfinite(found).tolist() == np.isfinite(wanted).tolist()
+    assert np.isfinite(sums).tolist() == np.isfinite(wanted).tolist()
     finite = np.isfinite(wanted)
     within = 1e-5 if rows.dtype == np.float32 else 1e-15 * max(1, len(first))
-    assert (np.abs(found - wanted)[finite] <= within * sizes[finite]).all()
+    assert (np.abs(sums - wanted)[finite] <= within * sizes[finite]).all()
 
 
-@pytest.mark.parametrize(("centres", "columns", "found"), [
+@pytest.mark.parametrize(("centres", "columns", "expected"), [
     (40, 784, (3, 2)), (10, 784, (3, 2)), (60, 532, (4, 4)), (2, 372, (9, 2)), (48, 784, None), (1, 784, None),
     (40, 790, None), (40, 460, None), (40, 464, (6, 2)), (3, 100, None)])
-def test_what_gains_by_one_pass_and_fits_registers_and_shared_memory_takes_it(centres, columns, found):
+def test_what_gains_by_one_pass_and_fits_registers_and_shared_memory_takes_it(centres, columns, expected):
     shape = roles_for(centres, columns)
-    assert (shape and (shape.slots, shape.groups)) == found
+    assert (shape and (shape.slots, shape.groups)) == expected
 
 
 @pytest.mark.parametrize(("centres", "columns", "slots"), [
@@ -106,14 +106,16 @@ def test_rows_that_products_leave_open_are_added_up_where_they_belong(change: Ca
 
 
 def half_way(rows: int, centres: np.ndarray, share: float) -> np.ndarray:
-    """Rows of which so many are as far from two centres or from three, up to a 10,000th, and the others near one."""
+    """Return rows of which so many are as far from two centres or from three, up to a 10,000th, and the others near
+    one.
+    """
     rng = np.random.default_rng(rows)
-    found = np.empty((rows, centres.shape[1]))
-    for row, kind in zip(found, np.where(rng.random(rows) < share, rng.integers(1, 3, rows), 0), strict=True):
+    data = np.empty((rows, centres.shape[1]))
+    for row, kind in zip(data, np.where(rng.random(rows) < share, rng.integers(1, 3, rows), 0), strict=True):
         some = centres[rng.permutation(len(centres))[:kind + 1]].astype(float)
         first, apart = some[0], some[1:] - some[0]
         row[:] = first + np.linalg.solve(apart @ apart.T, (apart * apart).sum(axis=1) / 2) @ apart
-    return (found + rng.normal(scale=1e-4, size=found.shape)).astype(np.float32)
+    return (data + rng.normal(scale=1e-4, size=data.shape)).astype(np.float32)
 
 
 @pytest.mark.parametrize("share", [0.05, 0.6])

@@ -52,14 +52,14 @@ RULES = {"periodic": ((PERIODIC,) * 2,) * 3, "mixed": ((PERIODIC,) * 2, (MIRRORE
 
 
 def case_of(rules: str, splits: tuple[int, ...] = (2, 2, 2), owners: Sequence[int] = (0, 1, 1, 0, 0, 1, 1, 0)) -> Case:
-    """A grid of which each node has blocks at the sides, edges and corners of the other's."""
+    """Return a grid of which each node has blocks at the sides, edges and corners of the other's."""
     return Case(Lattice(SHAPE, splits), (2, 1, 1), RULES[rules], tuple((-10 - axis, -20 - axis) for axis in AXES),
                 False, tuple(owners))
 
 
 @dataclass(frozen=True)
 class Said:
-    """What nodes make of steps: the cells, and how their loops ended."""
+    """Result of steps on nodes: the cells, and how their loops ended."""
 
     cells: np.ndarray
     iterated: tuple[Iterated, ...]
@@ -102,7 +102,8 @@ class GridNodes:
                 self._asked(rank, (PutStep(), *moves, KeepStep(0, "u", place)), (1,), None, [payload.release()])
 
     def run(self, *steps: Step, weight: float = 0.01) -> Said:
-        """What steps make of the cells, on all nodes at once, with as many beginnings as it takes."""
+        """Run steps on all nodes at once, with as many beginnings as it takes, and return what they make of the cells.
+        """
         for key in self._meetings:
             with ThreadPoolExecutor(len(self.workers)) as pool:
                 futures = [pool.submit(self._began, rank, key, steps, weight) for rank in range(len(self.workers))]
@@ -113,7 +114,7 @@ class GridNodes:
             if not any(errors):
                 break
         full = np.full(self.case.lattice.shape, np.nan)
-        found = [future.result() for future in futures]
+        answers = [future.result() for future in futures]
         for rank, owned in enumerate(self._owned):
             _, data, output = self._fetched(rank)
             for number in owned:
@@ -122,8 +123,8 @@ class GridNodes:
                 full[tuple(map(slice, box.low, box.high))] = cells
                 output += aligned(cells.nbytes)
             self.workers[rank].process.handle(Release(self.workers[rank].number(), (2,)), [])
-        assert len({ran.iterated for ran in found}) == 1
-        return Said(full, found[0].iterated)
+        assert len({ran.iterated for ran in answers}) == 1
+        return Said(full, answers[0].iterated)
 
     def _began(self, rank: int, key: bytes, steps: Sequence[Step], weight: float) -> Ran:
         world = World(key, rank, ("",) * len(self.workers))
@@ -142,8 +143,8 @@ class GridNodes:
         owned, keeps = self._owned[rank], sum(isinstance(step, KeepStep) for step in steps)
         variants = tuple(Variant(Signature((Field("u", "<f8", self._boxes[number].shape),)), (), (b"",) * keeps,
                                  (-1,) * keeps) for number in owned)
-        given = Input(rank, len(owned), 0, 0, b"", tuple(range(len(owned))), tuple(owned))
-        plan = Plan(tuple(steps), (Module(SOURCE.text, "around.cu", (), (), ()),), variants, (given,), (), self._grid,
+        part = Input(rank, len(owned), 0, 0, b"", tuple(range(len(owned))), tuple(owned))
+        plan = Plan(tuple(steps), (Module(SOURCE.text, "around.cu", (), (), ()),), variants, (part,), (), self._grid,
                     (launch(self.case, weight),))
         key, encoded = sealed(plan)
         values = (ArgumentValue("<i4", (3,), np.array(self.case.widths, "i4").tobytes(), 0),)
@@ -162,7 +163,7 @@ def loop(case: Case, steps: int, **how: Any) -> IterateStep:
 
 
 def on(workers: Sequence[Bench], case: Case, *steps: Step, places: Sequence[str] = (), **how: Any) -> Said:
-    """What nodes with these options make of steps."""
+    """Run steps on nodes with these options, and return what they make of the cells."""
     grid = GridNodes(workers, case)
     try:
         grid.put(field(), places)
@@ -186,13 +187,13 @@ def test_nodes_go_by_planes_with_the_bits_of_one_that_holds_all(nodes: Callable[
     for workers, dealt in ((nodes(SMALL, SMALL), case), (nodes(SMALL, LARGE), case), (nodes(SMALL, SMALL), halves),
                            (nodes(LARGE, SMALL), columns)):
         np.testing.assert_array_equal(on(workers, dealt, *steps).cells, expected.cells)
-    found = on(nodes(LARGE, SMALL), case, *steps, places=("device", "tiers"))
-    np.testing.assert_array_equal(found.cells, expected.cells)
+    tiered = on(nodes(LARGE, SMALL), case, *steps, places=("device", "tiers"))
+    np.testing.assert_array_equal(tiered.cells, expected.cells)
 
 
 @pytest.mark.slow
 def test_three_nodes_go_by_planes_with_the_bits_of_one_that_holds_all(nodes: Callable[..., list[Bench]]):
-    """Each has cells of both others beside its own; and a node between two that do not meet."""
+    """Give each node cells of both others beside its own; and a node between two that do not meet."""
     among = case_of("mixed", (3, 2, 1), (0, 1, 1, 2, 2, 0))
     steps = loop(among, 7), ExchangeStep("exchange", (halo(among, False),)), StencilStep("around", 0)
     expected = on(nodes(LARGE), replace(among, owners=(0,) * 6), *steps)
@@ -209,9 +210,9 @@ def test_loops_that_end_are_ended_by_the_cells_of_all_nodes(nodes: Callable[...,
     for how in ({"until": 1e-4, "every": 3}, {"until": 1e-4, "every": 2, "check": 5}, {"check": 4}):
         expected = on(nodes(LARGE), alone, loop(case, 40, **how), weight=0.0003)
         assert ("until" not in how) == (expected.iterated[0].steps == 40)
-        found = on(nodes(SMALL, SMALL), case, loop(case, 40, **how), weight=0.0003)
-        assert found.iterated == expected.iterated
-        np.testing.assert_array_equal(found.cells, expected.cells)
+        ended = on(nodes(SMALL, SMALL), case, loop(case, 40, **how), weight=0.0003)
+        assert ended.iterated == expected.iterated
+        np.testing.assert_array_equal(ended.cells, expected.cells)
     messages = []
     for workers, owned in ((nodes(LARGE), alone), (nodes(SMALL, SMALL), case)):
         with pytest.raises(NotFinite, match="infinite after step 4") as error:
@@ -228,7 +229,7 @@ def test_nodes_without_room_for_a_plane_say_so(nodes: Callable[..., list[Bench]]
 
 def test_cells_around_a_box_go_on_at_the_other_end():
     box, shape = whole((1, 1, 1)), (4, 4, 4)
-    found = around(box, (1, 2, 0), shape, (True, True, True))
-    cells = [cell for each in found for cell in each]
+    boxes = around(box, (1, 2, 0), shape, (True, True, True))
+    cells = [cell for each in boxes for cell in each]
     assert sorted(cells) == [(z, y, 0) for z in (0, 1, 3) for y in range(4)]
-    assert all(cell in found[0] for cell in box)
+    assert all(cell in boxes[0] for cell in box)

@@ -1,4 +1,4 @@
-"""What the nodes of a world folded, joined by all of them."""
+"""Joining of what the nodes of a world folded, by all of them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from gpu_worker.protocol.messages import Field
 
 
 def joined(results: Sequence[FoldResult | None], operators: Sequence[str], refused: Sequence[str] = (),
-           said: bytes | None = None) -> list[Any]:
-    """What each of some nodes gets of what all of them folded, or its error."""
+           first: bytes | None = None) -> list[Any]:
+    """Return the table that each of some nodes gets of what all of them folded, or its error."""
     words, barrier = [b""] * len(results), threading.Barrier(len(results), timeout=10)
 
     def gather(rank: int, data: bytes) -> tuple[bytes, ...]:
-        words[rank] = data if said is None or rank else said
+        words[rank] = data if first is None or rank else first
         barrier.wait()
-        found = tuple(words)
+        gathered = tuple(words)
         barrier.wait()
-        return found
+        return gathered
 
     def node(rank: int) -> Any:
         world: Any = SimpleNamespace(rank=rank, size=len(results), gather=lambda data: gather(rank, data))
@@ -54,33 +54,33 @@ def test_all_nodes_get_the_same_sums_and_extremes(monkeypatch: pytest.MonkeyPatc
     rng = np.random.default_rng(1)
     values = [[rng.random((5, 3)).astype("f4"), rng.integers(0, 9, 5)] for _ in range(3)]
     counts = rng.integers(0, 4, (3, 5))
-    found = joined([folded(one, number) for one, number in zip(values, counts, strict=True)], ("add", "maximum"))
-    for each in found:
-        assert each.count == 9 and (each.counts == counts.sum(axis=0)).all()
-        assert (each.fields[0].values == (values[0][0] + values[1][0]) + values[2][0]).all()
-        assert (each.fields[1].values == np.max([one[1] for one in values], axis=0)).all()
+    results = joined([folded(one, number) for one, number in zip(values, counts, strict=True)], ("add", "maximum"))
+    for result in results:
+        assert result.count == 9 and (result.counts == counts.sum(axis=0)).all()
+        assert (result.fields[0].values == (values[0][0] + values[1][0]) + values[2][0]).all()
+        assert (result.fields[1].values == np.max([one[1] for one in values], axis=0)).all()
 
 
 def test_nodes_without_records_and_none_with_some():
     alone = folded([np.arange(3.0)])
-    for each in joined([None, alone, None], ("add",)):
-        assert (each.fields[0].values == np.arange(3.0)).all() and each.counts is None
+    for result in joined([None, alone, None], ("add",)):
+        assert (result.fields[0].values == np.arange(3.0)).all() and result.counts is None
     assert joined([None, None], ()) == [None, None]
     empty, = {each.fields[0].values.shape for each in joined([folded([np.zeros((0, 2))])] * 2, ("add",))}
     assert empty == (0, 2)
 
 
 def test_guards_are_of_all_nodes():
-    found = joined([folded([np.arange(2)], magnitude=2.0**61), folded([np.arange(2)], magnitude=2.0**61)], ("add",))
-    assert [each.fields[0].magnitude for each in found] == [2.0**62] * 2
-    found = joined([folded([np.ones(2)], magnitude=3.0), folded([np.ones(2)], ordered=False)], ("multiply",))
-    assert all(each.fields[0].magnitude == 3.0 and not each.fields[0].ordered for each in found)
+    results = joined([folded([np.arange(2)], magnitude=2.0**61), folded([np.arange(2)], magnitude=2.0**61)], ("add",))
+    assert [each.fields[0].magnitude for each in results] == [2.0**62] * 2
+    results = joined([folded([np.ones(2)], magnitude=3.0), folded([np.ones(2)], ordered=False)], ("multiply",))
+    assert all(each.fields[0].magnitude == 3.0 and not each.fields[0].ordered for each in results)
 
 
 def test_what_one_node_cannot_do_is_refused_by_all():
     results = [folded([np.zeros(2)]), folded([np.zeros(2)])]
-    for each in joined(results, ("add",), ("", "keys are out of range")):
-        assert type(each) is KeysRefused and "out of range" in each.message
-    for each in joined([folded([np.zeros(2)]), folded([np.zeros(3)])], ("add",)):
-        assert type(each) is KeysRefused and "differ in shape" in each.message
-    assert {type(each) for each in joined(results, ("add",), said=b"?")} == {WorldLost}
+    for error in joined(results, ("add",), ("", "keys are out of range")):
+        assert type(error) is KeysRefused and "out of range" in error.message
+    for error in joined([folded([np.zeros(2)]), folded([np.zeros(3)])], ("add",)):
+        assert type(error) is KeysRefused and "differ in shape" in error.message
+    assert {type(each) for each in joined(results, ("add",), first=b"?")} == {WorldLost}

@@ -25,14 +25,15 @@ SMALL = {"memory": 160 << 10, "stream": 16 << 10}
 
 
 def records(index: int) -> dict[str, np.ndarray]:
-    """Pairs, whose values are rows of 8 numbers."""
+    """Return pairs, whose values are rows of 8 numbers."""
     rng = np.random.default_rng(index)
     return {"0": rng.integers(-40, 40, ROWS), "1": rng.normal(size=(ROWS, 8)),
             "2": np.where(np.arange(ROWS) == index * ROWS // 2, np.nan, 1.0)}
 
 
 def exchanged(workers: Sequence[Bench], steps: Sequence[Step], places: Sequence[str]) -> list[Any]:
-    """What all workers make of the records, of which each has some: the bytes of all new partitions, in order."""
+    """Return the bytes of all new partitions, in order, that all workers make of the records, of which each has some.
+    """
     meetings = {bytes([attempt]): Meeting(len(workers)) for attempt in range(4)}
     shares = np.array_split(np.arange(PARTITIONS), len(workers))
 
@@ -54,14 +55,14 @@ def exchanged(workers: Sequence[Bench], steps: Sequence[Step], places: Sequence[
 
     with ThreadPoolExecutor(len(workers)) as pool:
         futures = [pool.submit(run, rank) for rank in range(len(workers))]
-        found = [part for future in futures for part in future.result()]
+        parts = [part for future in futures for part in future.result()]
     for worker in workers:
         worker.process._grids.leave()
-    return found
+    return parts
 
 
 def steps_of(how: str) -> list[Step]:
-    """The steps of a fold by key, or of a sort."""
+    """Return the steps of a fold by key, or of a sort."""
     partition = PartitionByKeyStep("keys", "0", 5, how, b"", b"")
     if how == "hash":
         return [partition, SortByKeyStep("keys", "0", False),
@@ -82,7 +83,7 @@ def test_nodes_whose_devices_are_too_small_make_the_same_partitions(nodes: Calla
 
 @pytest.mark.parametrize("other", ["device", DISK_TIERS])
 def test_what_finds_no_host_memory_goes_through_files(nodes: Callable[..., list[Bench]], other: str):
-    """What is sent, what comes and what is made of it: each of them finds no room in one run or another."""
+    """Refuse host memory to what is sent, what comes and what is made of it, each in one run or another."""
     expected = exchanged(nodes({}), steps_of("hash"), ["device"])
     for limit in (0, 40 << 10, 160 << 10):
         options = {**SMALL, "host_memory": limit}

@@ -39,16 +39,16 @@ def test_a_later_release_is_fit_and_what_says_nothing_is_not(tmp_path):
     assert why_unfit(str(tmp_path / "nowhere")) == ""       # not lasting: the next try may find it
 
 
-@pytest.mark.parametrize("words, error, said", [
+@pytest.mark.parametrize("words, error, text", [
     ("mpirun (Open MPI) 4.1.6", OptionError, r"no MPI world of a, b can come to be: .* is 'mpirun \(Open MPI\) 4.1.6'"),
     ("mpirun (Open MPI) 5.0.7", WorldLost, "mpirun ended with status 1"),
 ])
-def test_a_world_that_mpirun_does_not_start_says_whether_another_one_would(tmp_path, monkeypatch, words, error, said):
+def test_a_world_that_mpirun_does_not_start_says_whether_another_one_would(tmp_path, monkeypatch, words, error, text):
     monkeypatch.setattr(world, "program", lambda _: _says(tmp_path / "mpirun", words))
     ended = subprocess.Popen(["/bin/false"])
     ended.wait()
     wanted = Wanted(key=bytes(16), rank=0, workers=("a", "b"))
-    with socket.socket(socket.AF_UNIX) as listener, pytest.raises(error, match=said):
+    with socket.socket(socket.AF_UNIX) as listener, pytest.raises(error, match=text):
         listener.bind(str(tmp_path / "world"))
         listener.listen()
         world._accepted(listener, wanted, ended, time.monotonic() + 20, lambda: False)

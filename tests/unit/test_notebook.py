@@ -20,14 +20,14 @@ traitlets = pytest.importorskip("traitlets.config")
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     # Without a history, whose thread and file would outlive the test.
-    found = interactive.InteractiveShell(config=traitlets.Config({"HistoryManager": {"enabled": False}}))
-    extension.load_ipython_extension(found)
-    return found
+    notebook = interactive.InteractiveShell(config=traitlets.Config({"HistoryManager": {"enabled": False}}))
+    extension.load_ipython_extension(notebook)
+    return notebook
 
 
 def test_a_cell_is_profiled_in_the_notebooks_names(shell):
-    found = shell.run_cell_magic("vispark_profile", "", "answer = 6 * 7")
-    assert isinstance(found, Profile) and found.total > 0
+    profile = shell.run_cell_magic("vispark_profile", "", "answer = 6 * 7")
+    assert isinstance(profile, Profile) and profile.total > 0
     assert shell.user_ns["answer"] == 42 and current() is None
 
 
@@ -41,9 +41,9 @@ def test_a_profile_whose_trace_cannot_be_written_is_not_lost(shell, tmp_path: Pa
     with pytest.raises(PlanError, match=r"there is no directory .*none; make it first"):
         shell.run_cell_magic("vispark_profile", str(tmp_path / "none" / "trace.json"), "done.append(1)")
     (tmp_path / "folder").mkdir()
-    found = shell.run_cell_magic("vispark_profile", str(tmp_path / "folder" / "trace.json"),
-                                 f"import os; os.rmdir({str(tmp_path / 'folder')!r}); done.append(2)")
-    assert shell.user_ns["done"] == [2] and found.total > 0
+    profile = shell.run_cell_magic("vispark_profile", str(tmp_path / "folder" / "trace.json"),
+                                   f"import os; os.rmdir({str(tmp_path / 'folder')!r}); done.append(2)")
+    assert shell.user_ns["done"] == [2] and profile.total > 0
     assert "the trace cannot be written: " in capsys.readouterr().err
     with pytest.raises(FileNotFoundError):
         shell.run_cell_magic("vispark_profile", str(tmp_path / "trace.json"), "open('/no/such')")
@@ -67,14 +67,14 @@ def test_an_unknown_magic_word_is_named(shell):
 
 def test_the_package_is_an_extension_and_imports_no_ipython():
     code = "import sys, vispark; vispark.load_ipython_extension; print('IPython' in sys.modules)"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
-    assert found.stdout == "False\n"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert ended.stdout == "False\n"
 
 
 def test_a_status_is_text_without_colours(shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("VISPARK_RUNTIME_DIR", str(tmp_path / "none"))
     monkeypatch.setenv("FORCE_COLOR", "1")
-    found = shell.run_line_magic("vispark", "status")
-    assert "\x1b" not in found
-    data, _ = shell.display_formatter.format(found)
-    assert data["text/plain"] == str(found)
+    status = shell.run_line_magic("vispark", "status")
+    assert "\x1b" not in status
+    data, _ = shell.display_formatter.format(status)
+    assert data["text/plain"] == str(status)

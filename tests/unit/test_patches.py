@@ -103,7 +103,7 @@ def test_exchange_restores_coordinates(case: Case):
 @_SETTINGS
 @given(cases())
 def test_what_one_side_sends_is_what_the_other_expects(case: Case):
-    """Pieces of one target and one source are the same, in order, whoever else takes part."""
+    """Compare the pieces of one target and one source: they are the same, in order, whoever else takes part."""
     boxes = [layout.box for layout in case.layouts]
     arguments = case.lattice.shape, case.widths, case.widths, case.rules
     everything = [piece for piece in ghosts(boxes, boxes, *arguments) if isinstance(piece, Copied)]
@@ -126,21 +126,21 @@ def test_a_single_patch_without_a_periodic_axis_copies_nothing():
 @_SETTINGS
 @given(st.sampled_from([1, 2, 4, 8, 16]), triples(1, 9), st.integers(0, 3), st.integers(0, 3), st.integers(1, 3))
 def test_tables_copy_boxes(itemsize: int, shape: Sequence[int], lead: int, trail: int, step: int):
-    """Any alignment of both sides, with steps and in reverse."""
+    """Try any alignment of both sides, with steps and in reverse."""
     random = np.random.default_rng(1)
     memory = random.integers(0, 256, (64 + prod(shape) * step * 4) * itemsize * 2, "u1")
     target = np.zeros_like(memory)
     nz, ny, nx = shape
     rows = nx * step + 1
     for backwards in (False, True):
-        came = (rows * ny + 2, rows, -step if backwards else step)
+        strides = (rows * ny + 2, rows, -step if backwards else step)
         start = (lead + (nx - 1) * step if backwards else lead) * itemsize
-        copy = Copy(start, trail * itemsize, came, packed((nz, ny, nx)), (nz, ny, nx), itemsize)
+        copy = Copy(start, trail * itemsize, strides, packed((nz, ny, nx)), (nz, ny, nx), itemsize)
         run_tables(*tables([copy]), memory, target)
         view = np.lib.stride_tricks.as_strided(memory[start:], (nz, ny, nx, itemsize),
-                                               [stride * itemsize for stride in came] + [1])
-        found = target[trail * itemsize:(trail + prod(shape)) * itemsize].reshape(nz, ny, nx, itemsize)
-        np.testing.assert_array_equal(found, view)
+                                               [stride * itemsize for stride in strides] + [1])
+        copied = target[trail * itemsize:(trail + prod(shape)) * itemsize].reshape(nz, ny, nx, itemsize)
+        np.testing.assert_array_equal(copied, view)
 
 
 def test_aligned_rows_are_copied_in_wide_accesses():

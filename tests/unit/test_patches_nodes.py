@@ -1,4 +1,4 @@
-"""What daemons start for each other, and for whom: prted alone, for those who have the cluster's key."""
+"""Starts of prted alone by daemons for each other, for those who have the cluster's key."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def key(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def listening(tmp_path: Path, key: Path) -> Iterator[str]:
-    """Where a daemon's side listens; it has no prted to start for a worker of another name."""
+    """Listen as a daemon's side does; it has no prted to start for a worker of another name."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"

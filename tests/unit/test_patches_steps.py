@@ -80,7 +80,7 @@ class Machine:
         self.values: list[Partition] = []
 
     def put(self, full: np.ndarray) -> None:
-        """Each block in a partition of its own, on the device that owns it."""
+        """Put each block in a partition of its own, on the device that owns it."""
         for number, (at, owner) in enumerate(zip(whole(self.case.lattice.splits), self.case.owners, strict=True)):
             box, device = self.case.lattice.block(at), self.devices[owner % len(self.devices)]
             assert number == number_of(self.case.lattice, at)
@@ -101,7 +101,7 @@ class Machine:
         return [value.replacing(arrays) for value in self.values]
 
     def get(self) -> np.ndarray:
-        """The whole field."""
+        """Return the whole field."""
         full = np.zeros(self.case.lattice.shape, self.values[0].blocks[0][0].field.dtype)
         flat = self.replaced(self.steps.flattened(self.values))
         for value in flat:
@@ -114,21 +114,21 @@ class Machine:
         return full
 
     def over(self, arrays) -> list[Partition]:
-        """The values with some arrays exchanged for others; those before are closed."""
+        """Return the values with some arrays exchanged for others; those before are closed."""
         after = self.replaced(arrays)
         for value in self.values:
             value.close()
         return after
 
     def cells(self, value: Partition) -> np.ndarray:
-        """A partition's block, which is contiguous."""
+        """Return a partition's block, which is contiguous."""
         array = value.blocks[0][0]
-        found = np.empty(array.field.shape, array.field.dtype)
-        value.device.copy_out(found.reshape(-1).view("u1"), array.buffer, stream=self.streams.main(value.device))
-        return found
+        cells = np.empty(array.field.shape, array.field.dtype)
+        value.device.copy_out(cells.reshape(-1).view("u1"), array.buffer, stream=self.streams.main(value.device))
+        return cells
 
     def fail(self) -> None:
-        """A step has failed: give back all that was allocated."""
+        """Give back all that was allocated, as a step has failed."""
         for value in self.values:
             value.close()
         self.steps.close()
@@ -161,7 +161,7 @@ def slabs(case: Case) -> list[np.ndarray]:
 
 def stepped(full: np.ndarray, case: Case, steps: int,
             of: Callable[[np.ndarray], np.ndarray] = np.asarray) -> np.ndarray:
-    """What steps of the stencil give, by NumPy; of absolute values and weights, the size of what is summed."""
+    """Return the cells of steps of the stencil, by NumPy; of absolute values and weights the size of what is summed."""
     for _ in range(steps):
         ghosts = of(padded(full, case))
         after = np.zeros_like(full)
@@ -174,27 +174,29 @@ def stepped(full: np.ndarray, case: Case, steps: int,
     return full
 
 
-def assert_stepped(found: np.ndarray, full: np.ndarray, case: Case, steps: int) -> None:
-    """Steps of the stencil give ``found``, but for the rounding of some hundred terms a step, which may cancel out."""
-    error = np.abs(found - stepped(full, case, steps))
+def assert_stepped(cells: np.ndarray, full: np.ndarray, case: Case, steps: int) -> None:
+    """Check that the cells are those of steps of the stencil, but for the rounding of some hundred terms a step, which
+    may cancel out.
+    """
+    error = np.abs(cells - stepped(full, case, steps))
     assert (error <= 1e-12 * steps * stepped(full, case, steps, np.abs)).all()
 
 
 @pytest.fixture(scope="module", params=["host", pytest.param("cuda", marks=pytest.mark.gpu)])
 def devices(request: pytest.FixtureRequest) -> Iterator[Sequence[Device]]:
     """Three of this machine's CPU, or all GPUs."""
-    found = [HostDevice(f"host:{number}", cache=KernelCache()) for number in range(3)] \
+    opened = [HostDevice(f"host:{number}", cache=KernelCache()) for number in range(3)] \
         if request.param == "host" else open_devices("cuda")
-    yield found
-    for device in found:
+    yield opened
+    for device in opened:
         device.close()
 
 
 @pytest.fixture(scope="module")
 def box(tmp_path_factory) -> Iterator[CrashRecorder]:
-    found = CrashRecorder(tmp_path_factory.mktemp("box") / "box", epoch=1)
-    yield found
-    found.close()
+    recorder = CrashRecorder(tmp_path_factory.mktemp("box") / "box", epoch=1)
+    yield recorder
+    recorder.close()
 
 
 _SETTINGS = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -272,15 +274,15 @@ def test_devices_without_access_to_each_other(box):
 
 
 def test_one_patch_gives_the_bits_of_many(devices, box):
-    full, found = np.random.default_rng(1).random(CASE.lattice.shape), []
+    full, results = np.random.default_rng(1).random(CASE.lattice.shape), []
     for case in (CASE, replace(CASE, lattice=Lattice(CASE.lattice.shape, (1, 1, 1)), owners=(0,))):
         machine = Machine(devices, box, case)
         machine.put(full)
         machine.become(machine.steps.assembled(machine.values))
         machine.become(machine.steps.iterate(loop(case, 7), machine.values))
-        found.append(machine.get())
+        results.append(machine.get())
         machine.close()
-    np.testing.assert_array_equal(*found)
+    np.testing.assert_array_equal(*results)
 
 
 def test_a_loop_ends_when_cells_change_little(devices, box):

@@ -78,8 +78,8 @@ class GridBench:
             blocks = self.blocks(full, partition)
             variants = [Variant(Signature((Field("", block.dtype.str, block.shape),)), (), (b"",), (-1,))
                         for block in blocks]
-            given = Input(partition, 2, 0, 0, b"", (0, 1), positions)
-            plan = Plan((PutStep(), ToDeviceStep(), KeepStep(0, "u", "device")), (), tuple(variants), (given,), (),
+            item = Input(partition, 2, 0, 0, b"", (0, 1), positions)
+            plan = Plan((PutStep(), ToDeviceStep(), KeepStep(0, "u", "device")), (), tuple(variants), (item,), (),
                         grid=GRID)
             with Payload.create(sum(aligned(block.nbytes) for block in blocks)) as payload:
                 payload.put(0, blocks[0])
@@ -87,7 +87,7 @@ class GridBench:
                 self.worker.run(plan, (vrdd,), descriptors=[payload.release()])
 
     def plan(self, *steps: Step, launches: Sequence[Launch] = ()) -> Plan:
-        """A plan from what is held on, with a launch for each block where it has one."""
+        """Return a plan from what is held on, with a launch for each block where it has one."""
         keeps = sum(isinstance(step, KeepStep) for step in steps)
         shapes = [block.shape for partition in range(3) for block in self.blocks(np.zeros((7, 10), "f4"), partition)]
         variants = tuple(Variant(Signature((Field("", "<f4", shape),)), tuple(launches[number:number + 1]),
@@ -98,7 +98,7 @@ class GridBench:
                     (SPREAD,))
 
     def fetch(self, vrdd: int, *steps: Step, launches: Sequence[Launch] = ()) -> np.ndarray:
-        """The whole field behind some steps."""
+        """Return the whole field behind some steps."""
         reply, data = self.worker.run(self.plan(*steps, FetchStep(-1, "blocks"), launches=launches), (vrdd,))
         full = np.full((7, 10), -1, "f4")
         for output in reply.outputs:
@@ -124,7 +124,7 @@ def full() -> np.ndarray:
 
 
 def around(full: np.ndarray) -> np.ndarray:
-    """With ghost cells as HALO says."""
+    """Return the field with ghost cells as HALO says."""
     tall = np.concatenate([np.full((1, 10), 5, "f4"), full, full[-1:]])
     return np.concatenate([tall[:, -1:], tall, tall[:, :1]], 1)
 
@@ -212,7 +212,7 @@ def test_a_window_is_plain_blocks(grid: GridBench, full: np.ndarray):
     grid.put(1, full)
     plan = grid.plan(WindowStep((1, 0), (6, 10), (2, 3)), FetchStep(-1, "blocks"))
     reply, data = grid.worker.run(plan, (1,))
-    found = []
+    flattened = []
     for output in reply.outputs:
         offset = output.offset
         for number in grid.positions[output.partition]:
@@ -221,9 +221,9 @@ def test_a_window_is_plain_blocks(grid: GridBench, full: np.ndarray):
             xs = [x for x in range(0, 10, 3) if box.low[2] <= x < box.high[2]]
             cells = data.field(Field("", "<f4", (len(ys), len(xs))), offset)
             np.testing.assert_array_equal(cells, full[np.ix_(ys, xs)])
-            found += cells.reshape(-1).tolist()
+            flattened += cells.reshape(-1).tolist()
             offset += aligned(cells.nbytes)
-    assert sorted(found) == sorted(full[1:6:2, ::3].reshape(-1).tolist())
+    assert sorted(flattened) == sorted(full[1:6:2, ::3].reshape(-1).tolist())
 
 
 def test_memory_of_a_loop_of_plans_stays_what_it_is(grid: GridBench, full: np.ndarray):

@@ -87,9 +87,9 @@ def test_two_memories_with_numbers_stay_mapped_and_are_found_by_these():
     kept = payload_cache.Payloads(device)
     with Payload.create(10) as one, Payload.create(10) as other, Payload.create(LARGE) as third:
         def received(payload: Payload, number: int) -> Payload:
-            found = kept.receive(os.dup(payload.descriptor), number)
+            mapped = kept.receive(os.dup(payload.descriptor), number)
             kept.done(again=True)
-            return found
+            return mapped
 
         first, second = received(one, 7), received(other, 8)
         assert kept.find(7) is first and device.pinned == [first.array.ctypes.data]
@@ -147,8 +147,8 @@ def test_a_closed_client_keeps_nothing(client: Client):
 
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[Bench]:
-    with bench(tmp_path, "host") as found:
-        yield found
+    with bench(tmp_path, "host") as worker:
+        yield worker
 
 
 def put(place: str, vrdd: int, index: int) -> Run:
@@ -163,13 +163,13 @@ def test_a_request_whose_memory_is_not_there_does_nothing_but_let_go(host: Bench
     kept = host.process.payloads()
     with Payload.create(64) as payload:
         payload.put(0, np.arange(8.0))
-        asked = replace(put("device", 2, 0), memory=5, released=(1,))
+        request = replace(put("device", 2, 0), memory=5, released=(1,))
         with pytest.raises(PlanUnknown, match="sent again"):
-            host.process.handle(asked, [], kept)
+            host.process.handle(request, [], kept)
         assert host.fetched(2) == host.fetched(1) == []
-        host.process.handle(asked, [os.dup(payload.descriptor)], kept)
+        host.process.handle(request, [os.dup(payload.descriptor)], kept)
         payload.put(0, np.arange(8.0) + 1)
-        host.process.handle(replace(asked, vrdds=(3,)), [], kept)
+        host.process.handle(replace(request, vrdds=(3,)), [], kept)
     kept.close()
     assert [host.fetched(vrdd)[0][0][""][0] for vrdd in (2, 3)] == [0, 1]
 

@@ -54,38 +54,38 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[Bench]:
-    with bench(tmp_path, "host") as found:
-        yield found
+    with bench(tmp_path, "host") as worker:
+        yield worker
 
 
 @pytest.fixture
 def null(tmp_path: Path) -> Iterator[Bench]:
-    with bench(tmp_path, "null") as found:
-        yield found
+    with bench(tmp_path, "null") as worker:
+        yield worker
 
 
 @pytest.fixture
 def arriving() -> Iterator[ChunkReader]:
-    with contextlib.closing(ChunkReader()) as found:
-        yield found
+    with contextlib.closing(ChunkReader()) as reader:
+        yield reader
 
 
 @contextlib.contextmanager
 def connected(worker: SessionWorker, arriving: ChunkReader) -> Iterator[Client]:
-    """A client, whose requests a thread answers as that of a device process does."""
+    """Connect a client, whose requests a thread answers as that of a device process does."""
     left, right = socket.socketpair()
 
     def serve() -> None:
         with Connection(right) as connection, contextlib.closing(worker.payloads()) as kept, \
                 UnansweredPlans(connection, worker) as ahead, contextlib.suppress(WorkerLost):
-            def served(asked: Asked) -> bool:
-                _answer(connection, asked, worker, kept, ahead)
+            def served(request: Asked) -> bool:
+                _answer(connection, request, worker, kept, ahead)
                 return kept.in_pieces_aside
 
             while True:
-                asked = connection.receive(Request)
-                while asked is not None:
-                    asked = arriving.follow(connection, served, lambda: None) if served(asked) else None
+                request = connection.receive(Request)
+                while request is not None:
+                    request = arriving.follow(connection, served, lambda: None) if served(request) else None
 
     thread = threading.Thread(target=serve)
     thread.start()
@@ -97,10 +97,10 @@ def connected(worker: SessionWorker, arriving: ChunkReader) -> Iterator[Client]:
 
 
 def plan_for(packed: Packed) -> Plan:
-    """Puts a partition on the device and keeps it there."""
+    """Return a plan that puts a partition on the device and keeps it there."""
     variants = tuple(Variant(each, (), (b"",), (-1,)) for each in packed.signatures)
-    given = Input(0, packed.count, len(packed.keys), 0, b"", tuple(range(len(variants))))
-    return Plan((PutStep(), ToDeviceStep(), KeepStep(0, "x", "device")), (), variants, (given,), ())
+    item = Input(0, packed.count, len(packed.keys), 0, b"", tuple(range(len(variants))))
+    return Plan((PutStep(), ToDeviceStep(), KeepStep(0, "x", "device")), (), variants, (item,), ())
 
 
 def request_for(packed: Packed, vrdd: int = 1) -> Run:
@@ -176,7 +176,7 @@ def test_a_connection_that_is_silent_is_looked_after(arriving: ChunkReader, monk
 
 
 class Sender:
-    """Sends pieces one by one, over a connection of its own."""
+    """Sender of pieces one by one, over a connection of its own."""
 
     def __init__(self, worker: Bench, packed: Packed):
         self.process = worker.process
@@ -194,10 +194,10 @@ class Sender:
 
 @pytest.fixture
 def sender(null: Bench) -> Iterator[Sender]:
-    found = Sender(null, pack([np.zeros((3 * PIECE // 8, 1))], seal=bytes))
-    yield found
-    found.kept.close()
-    found.memory.close()
+    pieces = Sender(null, pack([np.zeros((3 * PIECE // 8, 1))], seal=bytes))
+    yield pieces
+    pieces.kept.close()
+    pieces.memory.close()
 
 
 @pytest.mark.parametrize(("offset", "changes"), [

@@ -50,9 +50,9 @@ class Watched(Client):
     def receive(self, number: int):
         self.used.append(self.pipeline.uses(7))
         self.pressed("before receive")
-        found = super().receive(number)
+        answer = super().receive(number)
         self.pressed("after receive")
-        return found
+        return answer
 
     def pressed(self, now: str) -> None:
         if now == self.interrupted:
@@ -71,7 +71,7 @@ class NotWatched:
 
 @pytest.fixture
 def connected() -> Iterator[tuple[RequestPipeline, Connection]]:
-    """A pipeline, and the worker's end of its connection."""
+    """Connect a pipeline, and yield it with the worker's end of its connection."""
     ours, theirs = socket.socketpair()
     with Connection(theirs) as worker, Watched(Connection(ours), Welcome(2, "w", 1, 1, (), 0), "") as client:
         client.pipeline = RequestPipeline(client, 30.0, blame=lambda *_: None, heard=lambda *_: None,
@@ -80,8 +80,8 @@ def connected() -> Iterator[tuple[RequestPipeline, Connection]]:
 
 
 def invocation(*values: np.ndarray) -> Invocation:
-    given = tuple(ArrayValue(value.dtype.str, value.shape, value.tobytes()) for value in values)
-    return Invocation(Executable(b"k" * 16, b"plan", (), (), (), {}, (), -1), (7, 8), BoundArguments(given))
+    arrays = tuple(ArrayValue(value.dtype.str, value.shape, value.tobytes()) for value in values)
+    return Invocation(Executable(b"k" * 16, b"plan", (), (), (), {}, (), -1), (7, 8), BoundArguments(arrays))
 
 
 def answer(worker: Connection) -> tuple[int, int]:
@@ -125,13 +125,13 @@ def test_a_small_request_gets_its_own_answer_behind_a_release_that_is_on_its_way
     sending, worker = connected
     sending.release((7,))                                   # as the collector's thread does
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(sending.ask, lambda client: Release(client.next_number(), (8,)))
+        pending = pool.submit(sending.ask, lambda client: Release(client.next_number(), (8,)))
         numbers = []
         for _ in range(2):
             request, _ = worker.receive(Request)
             numbers.append(request.number)
             worker.send(Done(request.number), Reply)
-        assert asked.result(10).number == numbers[1] and sending.idle
+        assert pending.result(10).number == numbers[1] and sending.idle
 
 
 def test_large_values_travel_in_the_same_memory_once_it_is_free(connected: tuple[RequestPipeline, Connection]):
@@ -149,7 +149,7 @@ def test_large_values_travel_in_the_same_memory_once_it_is_free(connected: tuple
 
 def test_large_folds_come_back_in_the_memory_that_the_values_went_in(connected: tuple[RequestPipeline, Connection]):
     sending, worker = connected
-    large, found, folded = np.ones(100_000), np.arange(200_000, dtype="u1"), Folded(1, (), -1)
+    large, result, folded = np.ones(100_000), np.arange(200_000, dtype="u1"), Folded(1, (), -1)
     kept: list[np.ndarray] = []
     numbers = []
     mapped: dict[int, Payload] = {}
@@ -165,24 +165,24 @@ def test_large_folds_come_back_in_the_memory_that_the_values_went_in(connected: 
         assert (payload.view(0, large.nbytes).view("f8") == 1).all()
         placed = request.results >= 0
         assert placed == (number > 0) and (not placed or large.nbytes <= request.results <= payload.size - 200_000)
-        beside = Payload.create(found.nbytes)
-        (payload if placed else beside).put(max(0, request.results), found + number)
+        beside = Payload.create(result.nbytes)
+        (payload if placed else beside).put(max(0, request.results), result + number)
         with beside:
             worker.send(Ran(request.number, (), folded, False, Times(0.0, 0.0), b"", placed=200_000 * placed),
                         Reply, [] if placed else [beside.descriptor])
         kept.append(sending.wait(pending)[1].array)
         del pending
         if number == 2:
-            assert all((array == found + before).all() for before, array in enumerate(kept))
+            assert all((array == result + before).all() for before, array in enumerate(kept))
             kept.clear()
     # Memory is used again once nobody has what came in it.
     assert numbers[1] != numbers[2] and numbers[3] in numbers[1:3] and numbers[4] != numbers[3]
-    assert (kept[0] == found + 3).all()
+    assert (kept[0] == result + 3).all()
 
 
 def test_folds_of_a_few_kilobytes_are_copied_out_of_the_requests_memory(connected: tuple[RequestPipeline, Connection]):
     sending, worker = connected
-    found, folded, kept, memories = np.arange(PLACED_FROM + 256, dtype="u1"), Folded(1, (), -1), [], set()
+    result, folded, kept, memories = np.arange(PLACED_FROM + 256, dtype="u1"), Folded(1, (), -1), [], set()
     for number in range(6):
         pending = sending.send(invocation(np.ones(1)))
         request, descriptors = worker.receive(Request)
@@ -191,12 +191,12 @@ def test_folds_of_a_few_kilobytes_are_copied_out_of_the_requests_memory(connecte
             payload = Payload.receive(descriptor)
         assert (request.results >= 0) == (number > 0)
         if number:
-            payload.put(request.results, found + np.uint8(number))
-        data = b"" if number else found.tobytes()
-        worker.send(Ran(request.number, (), folded, False, Times(0.0, 0.0), data, placed=found.nbytes if number else 0),
-                    Reply)
+            payload.put(request.results, result + np.uint8(number))
+        data = b"" if number else result.tobytes()
+        placed = result.nbytes if number else 0
+        worker.send(Ran(request.number, (), folded, False, Times(0.0, 0.0), data, placed=placed), Reply)
         kept.append(sending.wait(pending)[1].array)
-    assert all((array == found + np.uint8(number)).all() for number, array in enumerate(kept)) and len(memories) == 1
+    assert all((array == result + np.uint8(number)).all() for number, array in enumerate(kept)) and len(memories) == 1
 
 
 def test_values_of_a_few_kilobytes_go_in_memory_that_is_sent_anyway(connected: tuple[RequestPipeline, Connection]):
@@ -220,10 +220,10 @@ def test_what_is_captured_into_a_workers_memory_is_sent_from_there(connected: tu
     sending, worker = connected
 
     def passed(data: bytes | Shared, expected: np.ndarray, known: dict[int, Payload]) -> int:
-        """The number of the memory that a value came in."""
-        given = invocation(expected)
-        given = replace(given, values=BoundArguments((replace(given.values.values[0], data=data),)))
-        pending = sending.send(given)
+        """Send a value, and return the number of the memory that it came in."""
+        call = invocation(expected)
+        call = replace(call, values=BoundArguments((replace(call.values.values[0], data=data),)))
+        pending = sending.send(call)
         request, descriptors = worker.receive(Request)
         for descriptor in descriptors:
             known[request.memory] = Payload.receive(descriptor)
@@ -257,20 +257,20 @@ def test_memory_whose_reader_is_not_known_to_be_done_is_not_filled_again(connect
     answer(worker)
     sending.wait(pending)
     data = captured(large)
-    given = Invocation(invocation().prepared, (7, 8), BoundArguments((ArrayValue("<f8", large.shape, data),)))
-    pending = sending.send(given)
+    call = Invocation(invocation().prepared, (7, 8), BoundArguments((ArrayValue("<f8", large.shape, data),)))
+    pending = sending.send(call)
     request, _ = worker.receive(Request)
     worker.send(failure_of(PlanError("no"), request.number), Reply)
     with pytest.raises(PlanError):
         sending.wait(pending)
-    again = sending.send(given)
+    again = sending.send(call)
     repeated, descriptors = worker.receive(Request)             # of what was captured there is a copy
     with Payload.receive(*descriptors) as copy:
         assert repeated.memory != request.memory and (copy.view(0, large.nbytes).view("f8") == 1).all()
     worker.send(Ran(repeated.number, (), None, False, Times(0.0, 0.0), b""), Reply)
     sending.wait(again)
     payload = data.lease.payload
-    del data, given, pending, again
+    del data, call, pending, again
     gc.collect()        # the error has the frames that it passed
     assert payload.descriptor < 0 and payload not in sending.client._spare
 
@@ -322,12 +322,14 @@ def test_what_is_interrupted_is_lost_with_its_connection(connected: tuple[Reques
 
 
 def test_a_plan_is_sent_again_behind_many_others(connected: tuple[RequestPipeline, Connection]):
-    """The worker may have it no more, and others that start from its result would be on their way when it says so."""
+    """Send it anew: the worker may have it no more, and others that start from its result would be on their way when it
+    says so.
+    """
     sending, worker = connected
     brought = []
     for number in (0, 0, *range(KEPT_PLANS), 0, KEPT_PLANS - 1):
-        given = invocation()
-        pending = sending.send(replace(given, prepared=replace(given.prepared, key=number.to_bytes(16))))
+        call = invocation()
+        pending = sending.send(replace(call, prepared=replace(call.prepared, key=number.to_bytes(16))))
         request, _ = worker.receive(Request)
         brought.append(bool(request.plan))
         worker.send(Ran(request.number, (), None, False, Times(0.0, 0.0), b""), Reply)

@@ -1,4 +1,4 @@
-"""What a program recorded: chains, lineage, and what of an operation a plan depends on."""
+"""Records of a program: chains, lineage, and what of an operation a plan depends on."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_lineage_of_a_loop_stays_short():
 
 
 def test_lineage_of_a_loop_with_snapshots_stays_short():
-    """As long as it is known which are of use, it has a link for each of these and no more."""
+    """Keep a link for each snapshot that may be of use, as long as that is known, and no more."""
     step, there = (mapped(2.0),), {0}
     link = Lineage((plan.Send(), plan.ToDevice()))
     for number in range(1, 10_001):
@@ -111,8 +111,8 @@ def test_lineage_of_a_loop_with_snapshots_stays_short():
     assert len(links) <= 5
     nodes = list(link.nodes())
     assert len(nodes) == 10_002
-    found = [(place, node.saved.number) for place, node in enumerate(nodes) if node.saved]
-    assert [each for each in found if each[1] in there] == [(0, 10_000), (10, 9_990)]
+    snapshots = [(place, node.saved.number) for place, node in enumerate(nodes) if node.saved]
+    assert [each for each in snapshots if each[1] in there] == [(0, 10_000), (10, 9_990)]
 
 
 def test_parts_of_a_loop_are_one_link():

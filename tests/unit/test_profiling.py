@@ -1,4 +1,4 @@
-"""How a profile adds up, and what its trace looks like."""
+"""Sums of a profile, and its trace."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def test_an_answer_is_what_the_worker_says_and_the_way_there():
 def test_a_moment_is_shared_by_what_goes_on_then():
     levels = [[(1.0, 2.0), (1.0, 3.0)], [(-2.0, 3.0), (2.0, 5.0), (2.0, 2.0), (4.0, 6.0), (4.0, 5.0)],
               [(5.0, 8.0), (0.0, 9.0), (7.0, 7.0)]]
-    found, left = shares(levels, 10.0)
-    assert sum(map(sum, found)) + left == pytest.approx(10.0)
+    parts, left = shares(levels, 10.0)
+    assert sum(map(sum, parts)) + left == pytest.approx(10.0)
     expected = [[0.0] * len(each) for each in levels]
     for moment in np.arange(0.5, 10):
         here = [[start < moment < end for start, end in level] for level in levels]
         first = next((number for number, level in enumerate(here) if any(level)), None)
         for index, active in enumerate(here[first] if first is not None else ()):
             expected[first][index] += active / sum(here[first])
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(parts, expected, strict=True):
         assert one == pytest.approx(other)
     assert left == 1.0
 
@@ -57,29 +57,29 @@ def test_what_a_task_did_adds_up_to_its_duration():
     metrics = {"executorDeserializeTime": 20, "executorRunTime": 100, "executorCpuTime": 90_000_000, "jvmGcTime": 30,
                "resultSerializationTime": 5, "shuffleReadMetrics": {"fetchWaitTime": 10},
                "shuffleWriteMetrics": {"writeTime": 5_000_000}}
-    given = {"schedulerDelay": 15, "gettingResultTime": 60, "duration": 200, "taskMetrics": metrics}
-    assert parts_of_task(given) == pytest.approx({
+    task = {"schedulerDelay": 15, "gettingResultTime": 60, "duration": 200, "taskMetrics": metrics}
+    assert parts_of_task(task) == pytest.approx({
         "scheduling": 0.015, "serialisation": 0.025, "transport": 0.06, "shuffle": 0.015, "gc": 0.03, "jvm": 0.055})
-    found = parts_of_task(given, {"parse": 0.06, "transport": 0.02})
-    assert found == pytest.approx({"scheduling": 0.015, "serialisation": 0.025, "transport": 0.08, "parse": 0.06,
+    parts = parts_of_task(task, {"parse": 0.06, "transport": 0.02})
+    assert parts == pytest.approx({"scheduling": 0.015, "serialisation": 0.025, "transport": 0.08, "parse": 0.06,
                                    "shuffle": 0.015, "gc": 0.005})
     # More than the task ran, by another clock.
-    assert parts_of_task(given, {"parse": 0.3, "kernel": 0.1}) == pytest.approx({
+    assert parts_of_task(task, {"parse": 0.3, "kernel": 0.1}) == pytest.approx({
         "scheduling": 0.015, "serialisation": 0.025, "transport": 0.06, "parse": 0.075, "kernel": 0.025})
     assert parts_of_task({"duration": 7}) == {"python": 0.007}      # one that runs still, or was killed
 
 
 def test_jobs_of_spark_are_broken_down(tmp_path: Path):
-    found = Profile(total=10.0, epoch=1000.0)
-    found.add("plan", {"kernel": 1.0}, found.started + 1, "worker")
+    profiled = Profile(total=10.0, epoch=1000.0)
+    profiled.add("plan", {"kernel": 1.0}, profiled.started + 1, "worker")
     tasks = (task(1000, 4, executorRunTime=4000, executorCpuTime=1e9),
              task(1001, 2, executorRunTime=1500, jvmGcTime=1500, delay=0.5))
-    found.jobs.append(Job(0, "sum", 999.5, 1005, (SparkStage(0, "map", 1000, 1004, tasks),)))
-    found.jobs.append(Job(1, "count", 1004.5, float("inf"), (SparkStage(1, "map", 1009, 1011, (task(1009, 2),)),)))
+    profiled.jobs.append(Job(0, "sum", 999.5, 1005, (SparkStage(0, "map", 1000, 1004, tasks),)))
+    profiled.jobs.append(Job(1, "count", 1004.5, float("inf"), (SparkStage(1, "map", 1009, 1011, (task(1009, 2),)),)))
     # The first task has its first second, and half of the one after the plan, whose own is the second.
-    assert found.seconds == pytest.approx(dict.fromkeys(KINDS, 0.0) | {
+    assert profiled.seconds == pytest.approx(dict.fromkeys(KINDS, 0.0) | {
         "kernel": 1.0, "jvm": 2.5 / 4, "python": 3 * 2.5 / 4 + 1.0, "gc": 0.5 * 0.75, "scheduling": 0.5 * 0.25 + 5.0})
-    found.save(tmp_path / "trace.json")
+    profiled.save(tmp_path / "trace.json")
     spans = trace(tmp_path / "trace.json", ["vispark", "worker", "Spark jobs", "Spark jobs 2", "Spark stages",
                                             "Spark tasks", "Spark tasks 2"])
     assert {span["name"] for span in spans} >= {"plan: kernel", "job 0: sum", "stage 0: map", "t", "python", "gc"}
@@ -88,7 +88,9 @@ def test_jobs_of_spark_are_broken_down(tmp_path: Path):
 
 
 def trace(path: Path, names: list[str] | None) -> list[dict]:
-    """The spans of a trace with their tracks, which must be what the Trace Event Format says a JSON object of it is."""
+    """Return the spans of a trace with their tracks, which must be what the Trace Event Format says a JSON object of it
+    is.
+    """
     document = json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     assert document["displayTimeUnit"] in ("ms", "ns")
     named = [event for event in document["traceEvents"] if event["ph"] == "M"]
@@ -112,18 +114,18 @@ def trace(path: Path, names: list[str] | None) -> list[dict]:
 
 
 def test_kinds_add_up_to_the_whole(tmp_path: Path):
-    with profile(tmp_path / "trace.json") as found:
-        assert profiling.current() is found
+    with profile(tmp_path / "trace.json") as profiled:
+        assert profiling.current() is profiled
         began = time.monotonic()
         time.sleep(0.02)
-        found.add("first", {"kernel": 5e-3, "transport": 0.0}, began, "one")
-        found.add("second", {"parse": 1e-2, "kernel": 5e-3}, began + 5e-3, "two")
+        profiled.add("first", {"kernel": 5e-3, "transport": 0.0}, began, "one")
+        profiled.add("second", {"parse": 1e-2, "kernel": 5e-3}, began + 5e-3, "two")
         with pytest.raises(PlanError, match="already"), profile():
             pass
     assert profiling.current() is None
-    assert list(found.seconds) == list(KINDS)
-    assert found.seconds["kernel"] == pytest.approx(1e-2) and found.seconds["exchange"] == 0.0
-    assert sum(found.seconds.values()) == pytest.approx(found.total)
+    assert list(profiled.seconds) == list(KINDS)
+    assert profiled.seconds["kernel"] == pytest.approx(1e-2) and profiled.seconds["exchange"] == 0.0
+    assert sum(profiled.seconds.values()) == pytest.approx(profiled.total)
     spans = trace(tmp_path / "trace.json", ["vispark", "one", "two"])
     assert [(span["name"], span["tid"]) for span in spans] == [
         ("first: kernel", 1), ("second: parse", 2), ("second: kernel", 2)]
@@ -131,11 +133,11 @@ def test_kinds_add_up_to_the_whole(tmp_path: Path):
 
 
 def test_answers_that_overlap_are_on_tracks_beside_each_other(tmp_path: Path):
-    """Several threads wait for one worker; what each answer was spent on stays together."""
-    found = Profile(total=10.0)
+    """Keep what each answer was spent on together, as several threads wait for one worker."""
+    profiled = Profile(total=10.0)
     for start in (2.0, 1.0, 4.0, 2.5):
-        found.add(f"from {start}", {"kernel": 1.0, "transport": 1.0}, found.started + start, "worker")
-    found.save(tmp_path / "trace.json")
+        profiled.add(f"from {start}", {"kernel": 1.0, "transport": 1.0}, profiled.started + start, "worker")
+    profiled.save(tmp_path / "trace.json")
     spans = trace(tmp_path / "trace.json", ["vispark", "worker", "worker 2", "worker 3"])
     assert [(span["name"], span["track"]) for span in spans] == [
         (f"from {start}: {kind}", track)
@@ -146,11 +148,11 @@ def test_answers_that_overlap_are_on_tracks_beside_each_other(tmp_path: Path):
 def test_a_trace_that_cannot_be_written_is_an_error_at_once(tmp_path: Path):
     done = []
     (tmp_path / "file").touch()
-    for path, said in ((tmp_path / "none" / "trace.json", f"there is no directory {tmp_path / 'none'}; make it first"),
-                       (tmp_path, "it is a directory; name a file in it"),
-                       (tmp_path / "file" / "x" / "trace.json", f"{tmp_path / 'file'} is a file and no directory"),
-                       (Path("/proc/trace.json"), "No such file or directory")):
-        with pytest.raises(PlanError, match=re.escape(f"the trace {path} cannot be written: {said}")), profile(path):
+    for path, why in ((tmp_path / "none" / "trace.json", f"there is no directory {tmp_path / 'none'}; make it first"),
+                      (tmp_path, "it is a directory; name a file in it"),
+                      (tmp_path / "file" / "x" / "trace.json", f"{tmp_path / 'file'} is a file and no directory"),
+                      (Path("/proc/trace.json"), "No such file or directory")):
+        with pytest.raises(PlanError, match=re.escape(f"the trace {path} cannot be written: {why}")), profile(path):
             done.append("the program")
     assert not done and profiling.current() is None
 

@@ -32,7 +32,7 @@ class Kernel:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """What time it is, to be changed."""
+    """Replace the time by a number that the test changes."""
     now = [100.0]
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     return now
@@ -46,10 +46,10 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
 
 
 def run(clock: list[float], wanted: bool | None = None, seconds: float = 1.0) -> None:
-    with showing("iterate heat", 1000, "steps", wanted) as found:
+    with showing("iterate heat", 1000, "steps", wanted) as bar:
         for done in range(100, 1001, 100):
             clock[0] += seconds
-            found.update(done, "change 0.5")
+            bar.update(done, "change 0.5")
 
 
 def test_a_log_has_whole_lines_and_few_of_them(clock: list[float], capsys):

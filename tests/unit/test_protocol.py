@@ -61,7 +61,7 @@ _PLAIN = {
 
 
 def values(of) -> st.SearchStrategy:
-    """Values of a message's annotation."""
+    """Return values of a message's annotation."""
     if of in _PLAIN:
         return _PLAIN[of]
     if dataclasses.is_dataclass(of):
@@ -369,10 +369,10 @@ def test_a_side_looks_for_input_for_a_while(pair, monkeypatch):
     started = time.monotonic()
     assert not receiver.poll(0.05) and 0.05 <= time.monotonic() - started < 5
     assert not receiver.poll(30, lambda: False) and time.monotonic() - started < 10
-    silent, said = socket.socketpair()
-    with silent, said:
+    silent, speaking = socket.socketpair()
+    with silent, speaking:
         assert not receiver.poll(0.05, others=[silent])
-        said.send(b"1")
+        speaking.send(b"1")
         assert not receiver.poll(30, others=[silent]) and time.monotonic() - started < 10
     assert not receiver.poll(0.05, others=[silent])
     sender.send(Release(1, (2,)), Request)
@@ -388,7 +388,7 @@ def test_a_side_looks_for_input_for_a_while(pair, monkeypatch):
     (14, 20, 0, True), (14, 63, 0, True), (14, 64, 0, False), (3, 1, 0, False), (14, 20, 0.5, False),
     (14, 20, 0.05, True)])
 def test_processors_are_free_where_neither_others_nor_own_work_wants_them(own, running, waited, looks, monkeypatch):
-    """``own`` of 64 processors; within 1 s the thread waited for them for ``waited`` seconds."""
+    """Have ``own`` of 64 processors; within 1 s the thread waited for them for ``waited`` seconds."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(own)))
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
     monkeypatch.setattr(processors, "_running", lambda: running)
@@ -416,12 +416,12 @@ def test_a_connection_that_was_closed_here_does_not_blame_the_peer():
 
 
 def array(count: int) -> bytes:
-    """The head of an array."""
+    """Return the head of an array."""
     return b"\xdd" + count.to_bytes(4, "big")
 
 
 def flood(unit: bytes) -> bytes:
-    """A frame as long as may be, of arrays of one thing."""
+    """Return a frame as long as may be, of arrays of one thing."""
     inner = array(100_000) + unit * 100_000
     count = MAX_FRAME // len(inner)
     return array(count) + inner * count

@@ -1,4 +1,4 @@
-"""Which publications a daemon has, who may attach them, and when they end."""
+"""Publications of a daemon, who may attach them, and when they end."""
 
 import os
 
@@ -43,10 +43,10 @@ class Node:
                                           vrdd), [os.open(os.devnull, os.O_RDONLY)])
 
     def take(self, name="points", key="", *, digest=b"", vrdd=5):
-        found, descriptors = self.store.take(GetPublication("reader", b"", name, key, digest, vrdd))
+        published, descriptors = self.store.take(GetPublication("reader", b"", name, key, digest, vrdd))
         for descriptor in descriptors:
             os.close(descriptor)
-        return found.details.key
+        return published.details.key
 
     def detach(self, vrdd=5):
         self.store.detach(DetachPublications("reader", b"", (vrdd,)))
@@ -161,13 +161,13 @@ def test_a_daemon_that_takes_another_s_place_gets_it_from_owner_and_readers(node
 
 
 def test_a_defect_of_what_is_done_in_the_background_is_in_the_log(caplog):
-    mine = ProcessPublications("owner", b"", None, None)
+    publications = ProcessPublications("owner", b"", None, None)
 
     def fails() -> None:
         raise KeyError("a defect")
 
-    mine._later(fails)
-    mine.close()
+    publications._later(fails)
+    publications.close()
     assert "a defect" in caplog.text
 
 

@@ -43,14 +43,14 @@ def test_rows_come_back_as_they_were(data: st.DataObject, dtype: str, lengths: l
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 2**31 - 1)), min_size=1, max_size=8))
-def test_sparse_vectors_come_back_as_they_were(given: list[tuple[int, int]]):
+def test_sparse_vectors_come_back_as_they_were(sizes: list[tuple[int, int]]):
     vectors = []
-    for size, seed in given:
+    for size, seed in sizes:
         random = np.random.default_rng(seed)
         places = np.sort(random.choice(size, random.integers(0, size + 1), replace=False)) if size else []
         vectors.append(SparseVector(size, places, random.random(len(places))))
-    found = came_back(vectors)
-    assert found == vectors and [each.size for each in found] == [each.size for each in vectors]
+    back = came_back(vectors)
+    assert back == vectors and [each.size for each in back] == [each.size for each in vectors]
     assert [each["v"] for each in came_back([{"v": each, "y": 1} for each in vectors])] == vectors
 
 

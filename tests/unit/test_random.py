@@ -16,16 +16,16 @@ COUNT = 20_000
     (2**64 - 1, 2**64 - 1, 2**64 - 1, "408f276d 41c83b0e a20bc7c6 6d5451fd"),
     (0x299F31D0A4093822, 0x85A308D3243F6A88, 0x0370734413198A2E, "d16cfe09 94fdcceb 5001e420 24126ea1")])
 def test_the_words_are_those_of_the_authors(key, low, high, words):
-    """The known answers for philox4x32 of 10 rounds, of the Random123 library."""
+    """Compare with the known answers for philox4x32 of 10 rounds, of the Random123 library."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert [int(word) for word in random.philox(key, low, high)] == [int(word, 16) for word in words.split()]
 
 
 def _uniformity(numbers):
-    """Chi squared of 100 equal bins, less what is expected of it, in standard deviations."""
-    found, _ = np.histogram(numbers, 100, (0, 1))
-    return (((found - COUNT / 100) ** 2).sum() / (COUNT / 100) - 99) / math.sqrt(2 * 99)
+    """Return chi squared of 100 equal bins, less what is expected of it, in standard deviations."""
+    counts, _ = np.histogram(numbers, 100, (0, 1))
+    return (((counts - COUNT / 100) ** 2).sum() / (COUNT / 100) - 99) / math.sqrt(2 * 99)
 
 
 @pytest.mark.parametrize("numbers", [
@@ -34,15 +34,15 @@ def _uniformity(numbers):
     lambda: [random.uniform(1, 5, i) for i in range(COUNT)],
     lambda: [random.integers(1000, 1, i) / 1000 for i in range(COUNT)]], ids=["index", "seed", "call", "integers"])
 def test_numbers_are_uniform_and_not_correlated(numbers):
-    found = np.array(numbers())
-    assert found.min() >= 0 and found.max() < 1 and abs(_uniformity(found)) < 5
-    assert abs(np.corrcoef(found[:-1], found[1:])[0, 1]) < 5 / math.sqrt(COUNT)
+    drawn = np.array(numbers())
+    assert drawn.min() >= 0 and drawn.max() < 1 and abs(_uniformity(drawn)) < 5
+    assert abs(np.corrcoef(drawn[:-1], drawn[1:])[0, 1]) < 5 / math.sqrt(COUNT)
 
 
 def test_normal_numbers_have_the_moments():
-    found = np.array([random.normal(3, i) for i in range(COUNT)])
+    drawn = np.array([random.normal(3, i) for i in range(COUNT)])
     for power, moment in ((1, 0), (2, 1), (3, 0), (4, 3)):
-        assert abs((found**power).mean() - moment) < 5 * (found**power).std() / math.sqrt(COUNT)
+        assert abs((drawn**power).mean() - moment) < 5 * (drawn**power).std() / math.sqrt(COUNT)
 
 
 def test_whole_numbers_take_every_value():

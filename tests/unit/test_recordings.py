@@ -56,20 +56,20 @@ ROWS = np.arange(24, dtype="f4")
 
 @pytest.fixture
 def worker(tmp_path: Path) -> Iterator[Bench]:
-    with bench(tmp_path, "host") as found:
-        found.put(1, [[{"": ROWS}], [{"": ROWS[:9]}]])
-        yield found
+    with bench(tmp_path, "host") as host:
+        host.put(1, [[{"": ROWS}], [{"": ROWS[:9]}]])
+        yield host
 
 
 @pytest.fixture
 def null(tmp_path: Path) -> Iterator[Bench]:
-    with bench(tmp_path, "null") as found:
-        found.put(1, [[{"": ROWS}], [{"": ROWS[:9]}]])
-        yield found
+    with bench(tmp_path, "null") as device:
+        device.put(1, [[{"": ROWS}], [{"": ROWS[:9]}]])
+        yield device
 
 
 def summing(bench: Bench) -> Plan:
-    """Sums of all rows; slot 0 scales, slot 1 is an array, slot 2 a constant of the module."""
+    """Return a plan that sums all rows; slot 0 scales, slot 1 is an array, slot 2 a constant of the module."""
     launch = Launch((), (1,), 0, (In(""), Value(0), ArrayArgument(1)), (Field("", "<f4", ()),), kernel="sum", tile=4,
                     partials=(Accumulators("", "add", "double", 1),))
     plan = bench.plan(1, (MapFoldStep("vmap sum", (FieldFold("", "add"),), "all"),), [launch], SOURCE)
@@ -81,7 +81,7 @@ def expected(rows: np.ndarray, scale: float, w: np.ndarray, offset: float) -> fl
 
 
 def recorded(bench: Bench) -> int:
-    """How many recordings there are."""
+    """Return the number of recordings."""
     return sum(len(plan.recordings._known) for plan in bench.process._plans._known.values())
 
 
@@ -90,8 +90,8 @@ def test_what_changes_from_pass_to_pass_is_taken_anew(worker: Bench):
     passes = [(1.0, w, 0.0), (1.0, w, 0.0), (2.0, w, 0.0), (2.0, w + 1, 0.0), (1.0, w, 5.0), (1.0, w, 5.0),
               (3.0, w, 5.0)]
     for number, (scale, array, offset) in enumerate(passes):
-        found, = worker.folded(plan, (1,), [np.float32(scale), array, np.float32(offset)], known=number > 0)
-        assert found == expected(ROWS, scale, array, offset) + expected(ROWS[:9], scale, array, offset)
+        total, = worker.folded(plan, (1,), [np.float32(scale), array, np.float32(offset)], known=number > 0)
+        assert total == expected(ROWS, scale, array, offset) + expected(ROWS[:9], scale, array, offset)
         assert recorded(worker) == (number > 0)
 
 
@@ -125,8 +125,8 @@ def test_small_values_in_a_payload_are_those_of_each_pass(worker: Bench):
             values = (request.values[0], replace(request.values[1], data=b"", offset=256), request.values[2])
             reply, _ = worker.process.handle(replace(request, values=values), [os.dup(payload.descriptor)], payloads)
             field = reply.folded.fields[0]
-            found = results(reply.data, []).field(field, field.offset)
-            assert found == expected(ROWS, 1.0, w, 0.0) + expected(ROWS[:9], 1.0, w, 0.0)
+            total = results(reply.data, []).field(field, field.offset)
+            assert total == expected(ROWS, 1.0, w, 0.0) + expected(ROWS[:9], 1.0, w, 0.0)
             assert recorded(worker) == (number > 1)
     payloads.close()
 
@@ -180,14 +180,14 @@ def test_large_values_and_results_go_straight_between_device_and_payload(worker:
             request = replace(request, values=(replace(request.values[0], data=b""),))
             reply, beside = worker.process.handle(request, [os.dup(payload.descriptor)], payloads)
             assert not beside and reply.placed == at + aligned(8 * width)
-            found = payload.field(reply.folded.fields[0], at + reply.folded.fields[0].offset)
-            assert np.array_equal(found, (w * np.float64(ROWS.sum() + ROWS[:9].sum())).astype("f4"))
+            result = payload.field(reply.folded.fields[0], at + reply.folded.fields[0].offset)
+            assert np.array_equal(result, (w * np.float64(ROWS.sum() + ROWS[:9].sum())).astype("f4"))
             assert reply.folded.fields[0].magnitude == w.max() * np.float64(ROWS.sum() + ROWS[:9].sum())
-            if before is not None and before[0] is not found:
+            if before is not None and before[0] is not result:
                 memory, content = before
-                assert np.shares_memory(memory, found) or np.array_equal(memory, content)
-            before = found, found.copy()
-        del found, memory, before
+                assert np.shares_memory(memory, result) or np.array_equal(memory, content)
+            before = result, result.copy()
+        del result, memory, before
     payloads.close()
     assert recorded(worker) == 1
 
@@ -249,19 +249,19 @@ def test_large_results_are_not_recorded(worker: Bench):
 
 def test_passes_beside_each_other(worker: Bench):
     plan, w = summing(worker), np.float32([1, 2, 3, 4])
-    found: dict[float, set[float]] = {}
+    totals: dict[float, set[float]] = {}
 
     def passes(scale: float) -> None:
         for _ in range(50):
             total, = worker.folded(plan, (1,), [np.float32(scale), w, np.float32(0)])
-            found.setdefault(scale, set()).add(float(total))
+            totals.setdefault(scale, set()).add(float(total))
 
     threads = [threading.Thread(target=passes, args=(float(scale),)) for scale in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == {scale: {expected(ROWS, scale, w, 0) + expected(ROWS[:9], scale, w, 0)} for scale in found}
+    assert totals == {scale: {expected(ROWS, scale, w, 0) + expected(ROWS[:9], scale, w, 0)} for scale in totals}
 
 
 def test_memory_that_recordings_hold_is_given_for_new_data(tmp_path: Path):
@@ -288,7 +288,7 @@ def test_an_empty_plan(null: Bench):
 
 
 def of_lengths(bench: Bench, *lengths: int) -> list[tuple[Plan, list[np.ndarray]]]:
-    """A plan for arrays of each length, and values for it."""
+    """Return a plan for arrays of each length, and values for it."""
     plan = summing(bench)
     return [(replace(plan, steps=(plan.steps[0], replace(plan.steps[1], label=f"sum {length}"))),
              [np.float32(1), np.ones(length, "f4"), np.float32(0)]) for length in lengths]
@@ -302,7 +302,7 @@ def runs(bench: Bench, *passes: tuple[Plan, list[np.ndarray]]) -> int:
 
 
 def at_rest(bench: Bench, plan: Plan) -> None:
-    """A plan came last a minute ago, and nobody has looked since."""
+    """Make a plan one that came last a minute ago, and at which nobody has looked since."""
     known = bench.process._plans
     known._counted -= 60.0
     for recording in known._known[sealed(plan)[0]].recordings.of_actions:

@@ -41,14 +41,14 @@ State = list[tuple[np.ndarray, np.ndarray]]
 
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[Bench]:
-    with bench(tmp_path, "host") as found:
-        yield found
+    with bench(tmp_path, "host") as worker:
+        yield worker
 
 
 @pytest.fixture
 def null(tmp_path: Path) -> Iterator[Bench]:
-    with bench(tmp_path, "null") as found:
-        yield found
+    with bench(tmp_path, "null") as worker:
+        yield worker
 
 
 def put(worker: Bench, vrdd: int) -> State:
@@ -58,7 +58,8 @@ def put(worker: Bench, vrdd: int) -> State:
 
 
 def kept(worker: Bench, kernel: str, written: str, *, twice: bool = False, base: int = 1) -> Plan:
-    """A plan that computes one field anew, and keeps both: once, and with ``twice`` after a second launch too."""
+    """Return a plan that computes one field anew, and keeps both: once, and with ``twice`` after a second launch too.
+    """
     launch = Launch((1,), (CELLS,), 0, (In("u"), In("v"), Out(written), Value(0)), (Field(written, "<f4", (CELLS,)),),
                     kernel=kernel, merge=True)
     more = (ExecStep(kernel), KeepStep(2, "again", "device")) if twice else ()
@@ -78,8 +79,8 @@ def held(worker: Bench, vrdd: int) -> State:
     return [(block["u"], block["v"]) for block, in worker.fetched(vrdd)]
 
 
-def equal(found: State, expected: State) -> bool:
-    return all(np.allclose(mine, theirs, rtol=1e-5) for one, other in zip(found, expected, strict=True)
+def equal(state: State, expected: State) -> bool:
+    return all(np.allclose(mine, theirs, rtol=1e-5) for one, other in zip(state, expected, strict=True)
                for mine, theirs in zip(one, other, strict=True))
 
 
@@ -138,7 +139,7 @@ def test_a_fold_of_each_state(host: Bench):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_whatever_is_held_released_and_asked_for(host: Bench, seed: int, monkeypatch: pytest.MonkeyPatch):
-    """Any order of plans, releases, repeated requests and looks at what is held, against the same in NumPy."""
+    """Compare any order of plans, releases, repeated requests and looks at what is held with NumPy's results."""
     monkeypatch.setattr(Recordings, "PATIENCE", 1000)
     chance, model = random.Random(seed), {1: put(host, 1)}
     plans = [(kept(host, "moved", "u"), moved), (kept(host, "turned", "v"), turned)]
@@ -158,8 +159,8 @@ def test_whatever_is_held_released_and_asked_for(host: Bench, seed: int, monkeyp
             host.process.handle(Release(1, (gone,)), [])
             del model[gone]
         if chance.random() < 0.3:
-            asked = chance.choice(list(model))
-            assert equal(held(host, asked), model[asked])
+            dataset = chance.choice(list(model))
+            assert equal(held(host, dataset), model[dataset])
     for vrdd, state in model.items():
         assert equal(held(host, vrdd), state)
     host.process.handle(Release(1, tuple(model)), [])

@@ -47,14 +47,14 @@ def null(tmp_path: Path) -> Iterator[GridBench]:
 
 @pytest.fixture
 def late(device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GridBench]:
-    """One that works as late as it may."""
+    """Start a worker that works as late as it may."""
     with bench(tmp_path, device) if device == "cuda" else late_bench(tmp_path, monkeypatch) as worker:
         yield GridBench(worker)
 
 
 @pytest.fixture
 def plain(device: str, tmp_path: Path) -> Iterator[GridBench]:
-    """One that records nothing."""
+    """Start a worker that records nothing."""
     (tmp_path / "plain").mkdir()
     with bench(tmp_path / "plain", device) as worker:
         worker.process._runs._may_record = lambda request, plan: False
@@ -62,7 +62,7 @@ def plain(device: str, tmp_path: Path) -> Iterator[GridBench]:
 
 
 def loop(grid: GridBench, steps: int = 3, until: float = -1.0, every: int = 1000, check: int = 0) -> Plan:
-    """A plan that does so many steps and keeps what they give."""
+    """Return a plan that does so many steps and keeps what they give."""
     step = IterateStep("iterate spread", (PHASE,), steps, 0, until, every, check, counted=1 if check else -1)
     return replace(grid.plan(ToDeviceStep(), step, KeepStep(1, "u", "device")),
                    stencils=(replace(SPREAD, arguments=(Value(0),)),))
@@ -71,7 +71,7 @@ def loop(grid: GridBench, steps: int = 3, until: float = -1.0, every: int = 1000
 def test_a_call_that_comes_again_is_the_launches_of_its_steps(null: GridBench):
     null.put(1, FULL)
     plan, device, used = loop(null, steps=5), null.worker.process._pool.devices[0], set()
-    found, one = [], 0
+    runs, one = [], 0
     for vrdd in range(1, 12):
         device.calls.clear()
         reply, _ = null.worker.run(plan, (vrdd, vrdd + 1), [np.float32(0.1)])
@@ -79,15 +79,15 @@ def test_a_call_that_comes_again_is_the_launches_of_its_steps(null: GridBench):
         null.worker.process.handle(Release(1, (vrdd,)), [])
         one = device.memory().used if vrdd == 1 else one
         used.add(device.memory().used if vrdd > 4 else -1)
-        found.append([call[:2] for call in device.calls])
+        runs.append([call[:2] for call in device.calls])
     # The first call makes patches of the blocks, and three are noted: into a room, from that into another, and back.
     # From then on nothing is allocated, copied, compiled or waited for.
-    assert all(call[0] == "launch" for calls in found[4:] for call in calls) and len(used) == 2
-    assert found[-2] == [("launch", "copy_boxes"), ("launch", "spread")] * 5
+    assert all(call[0] == "launch" for calls in runs[4:] for call in calls) and len(used) == 2
+    assert runs[-2] == [("launch", "copy_boxes"), ("launch", "spread")] * 5
     # The other way back fills once more what sides give, as it did in the room that was new.
-    assert found[-1].count(("launch", "spread")) == 5
+    assert runs[-1].count(("launch", "spread")) == 5
     # From the start, and from either of two buffers, a step is worked out once; the other ones are done again.
-    assert [calls.count(("compile", "spread")) for calls in found[:5]] == [3, 3, 3, 3, 0]
+    assert [calls.count(("compile", "spread")) for calls in runs[:5]] == [3, 3, 3, 3, 0]
     null.worker.process.rest(-1.0)
     assert device.memory().used == one
     null.worker.process.handle(Release(1, (12,)), [])
@@ -95,18 +95,18 @@ def test_a_call_that_comes_again_is_the_launches_of_its_steps(null: GridBench):
 
 
 def test_calls_from_the_same_start_are_the_launches_of_their_steps(null: GridBench):
-    """As in a sweep over a parameter, each result of which is looked at and let go of."""
+    """Run calls as in a sweep over a parameter, each result of which is looked at and let go of."""
     null.put(1, FULL)
-    plan, device, found, used = loop(null, steps=5), null.worker.process._pool.devices[0], [], set()
+    plan, device, runs, used = loop(null, steps=5), null.worker.process._pool.devices[0], [], set()
     for vrdd in range(2, 10):
         device.calls.clear()
         null.worker.run(plan, (1, vrdd), [np.float32(0.1 * vrdd)])
         null.worker.process.handle(Release(1, (vrdd,)), [])
-        found.append([call[0] for call in device.calls])
+        runs.append([call[0] for call in device.calls])
         used.add(device.memory().used if vrdd > 4 else -1)
     # The second call leaves the patches that it makes in place of the blocks, and the third one is noted.
-    assert all(set(calls) == {"launch"} for calls in found[3:]) and len(used) == 2
-    assert [calls.count("synchronize") for calls in found[:3]] == [1, 1, 1]
+    assert all(set(calls) == {"launch"} for calls in runs[3:]) and len(used) == 2
+    assert [calls.count("synchronize") for calls in runs[:3]] == [1, 1, 1]
     null.worker.process.handle(Release(1, (1,)), [])
     assert device.memory().used == 0
 
@@ -148,18 +148,18 @@ def test_steps_one_by_one_fill_what_sides_give_once(null: GridBench):
     null.put(1, FULL)
     plan = null.plan(ToDeviceStep(), ExchangeStep("halo_append", (HALO,)), StencilStep("spread", 0),
                      KeepStep(1, "u", "device"))
-    device, found = null.worker.process._pool.devices[0], []
+    device, runs = null.worker.process._pool.devices[0], []
     for vrdd in range(1, 16):
         device.calls.clear()
         null.worker.run(plan, (vrdd, vrdd + 1))
         null.worker.process.handle(Release(1, (vrdd,)), [])
-        found.append([call[:2] for call in device.calls])
-    assert found[-2:] == [[("launch", "copy_boxes"), ("launch", "spread")]] * 2
+        runs.append([call[:2] for call in device.calls])
+    assert runs[-2:] == [[("launch", "copy_boxes"), ("launch", "spread")]] * 2
 
 
 def test_what_is_kept_where_others_would_work_stays_as_it_is(real: GridBench, plain: GridBench,
                                                              monkeypatch: pytest.MonkeyPatch):
-    """Blocks that are no patches yet are copied first, so that what is allocated third is the result, or not."""
+    """Copy blocks that are no patches yet first, so that what is allocated third is the result, or not."""
     monkeypatch.setattr(Registry, "is_in_patches", lambda names, vrdd: True)
     plan = loop(real)
     for first in (100, 200):
@@ -168,8 +168,8 @@ def test_what_is_kept_where_others_would_work_stays_as_it_is(real: GridBench, pl
         for vrdd in range(first, first + 5):
             for grid in (real, plain):
                 grid.worker.run(plan, (vrdd, vrdd + 1), [np.float32(0.1)])
-            for each in range(first, vrdd + 2):
-                assert np.array_equal(real.fetch(each), plain.fetch(each)), (each, vrdd)
+            for held in range(first, vrdd + 2):
+                assert np.array_equal(real.fetch(held), plain.fetch(held)), (held, vrdd)
 
 
 def test_a_look_at_each_result_is_noted_for_each_room(null: GridBench):
@@ -187,7 +187,7 @@ def test_a_look_at_each_result_is_noted_for_each_room(null: GridBench):
 
 
 class FixedReading:
-    """What is read of the null device: the change, and that no cell is NaN or infinite."""
+    """Values that are read of the null device: the change, and that no cell is NaN or infinite."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch):
         self.change = 0.0
@@ -207,7 +207,7 @@ CHECKED = [*COMPARED[:2], ("launch", "first_not_finite<float>"), *COMPARED[2:]]
 
 
 def calls_of(null: GridBench, plan: Plan, vrdd: int) -> tuple[int, list[tuple]]:
-    """The steps that a call does, and what it asks of the device."""
+    """Return the steps that a call does, and what it asks of the device."""
     device = null.worker.process._pool.devices[0]
     device.calls.clear()
     reply, _ = null.worker.run(plan, (vrdd, vrdd + 1), [np.float32(0.1), np.int64(0)])
@@ -221,9 +221,9 @@ def test_a_loop_that_may_end_where_its_values_say_is_its_launches_and_tests(null
     reading.change = 1.0
     null.put(1, FULL)
     for vrdd in range(1, 12):
-        found = calls_of(null, plan, vrdd)
+        outcome = calls_of(null, plan, vrdd)
     # The last wait is for what there is behind the last test: nothing.
-    assert found == (4, [*STEPS, *COMPARED, *STEPS, *CHECKED, COMPARED[-1]])
+    assert outcome == (4, [*STEPS, *COMPARED, *STEPS, *CHECKED, COMPARED[-1]])
     reading.change = 0.0
     assert calls_of(null, plan, 12) == (2, [*STEPS, *COMPARED, COMPARED[-1]])
     null.worker.process.handle(Release(1, (13,)), [])
@@ -248,7 +248,7 @@ def test_a_loop_that_goes_on_beyond_what_is_known_of_it_is_done_anew(null: GridB
 @pytest.mark.parametrize("seed", range(1))
 def test_loops_that_end_where_their_values_say_end_as_if_they_came_once(
         plain: GridBench, late: GridBench, seed: int, monkeypatch: pytest.MonkeyPatch):
-    """They end after one test or many, in any of the buffers, or not at all; or a cell is not finite."""
+    """End them after one test or many, in any of the buffers, or not at all; or a cell is not finite."""
     monkeypatch.setattr(Recordings, "PATIENCE", 1000)
     chance, again, pursue = random.Random(seed), [], LoopReplay.begin
 
@@ -261,24 +261,24 @@ def test_loops_that_end_where_their_values_say_end_as_if_they_came_once(
         grid.put(1, FULL)
     held, newest, failed, ends = [1], 1, 0, set()
     for number in range(50):
-        asked = {"until": 0.05, "every": 1} if number < 20 else {"until": 0.05, "every": 2, "check": 3}
-        plan = loop(late, 5, **asked)
+        limits = {"until": 0.05, "every": 1} if number < 20 else {"until": 0.05, "every": 2, "check": 3}
+        plan = loop(late, 5, **limits)
         # What evens out ends sooner or later, what does the opposite does not.
-        k = np.float32(1e30 if chance.random() < 0.1 and "check" in asked else chance.choice((0.1, 0.2, -0.05)))
+        k = np.float32(1e30 if chance.random() < 0.1 and "check" in limits else chance.choice((0.1, 0.2, -0.05)))
         source = held[-1] if chance.random() < 0.9 else chance.choice(held)
         newest += 1
-        found = []
+        outcomes = []
         for grid in (late, plain):
             try:
-                found.append(grid.worker.run(plan, (source, newest), [k, np.int64(1000)])[0].iterated[0])
+                outcomes.append(grid.worker.run(plan, (source, newest), [k, np.int64(1000)])[0].iterated[0])
             except NotFinite as error:
-                found.append(str(error))
-        assert repr(found[0]) == repr(found[1])         # a change may be NaN
-        if isinstance(found[0], str):
-            failed += "after step 1003" in found[0]
+                outcomes.append(str(error))
+        assert repr(outcomes[0]) == repr(outcomes[1])         # a change may be NaN
+        if isinstance(outcomes[0], str):
+            failed += "after step 1003" in outcomes[0]
             newest -= 1
             continue
-        ends.add(found[0].steps)
+        ends.add(outcomes[0].steps)
         held.append(newest)
         if chance.random() < 0.3:
             assert np.array_equal(late.fetch(newest), plain.fetch(newest), equal_nan=True)
@@ -312,8 +312,8 @@ def test_calls_in_any_order_give_what_steps_one_by_one_give(real: GridBench, pla
             for grid in (real, plain):
                 grid.worker.process.handle(Release(1, (gone,)), [])
         if chance.random() < 0.5:
-            asked = chance.choice(held)
-            assert np.array_equal(real.fetch(asked), plain.fetch(asked))
+            dataset = chance.choice(held)
+            assert np.array_equal(real.fetch(dataset), plain.fetch(dataset))
     for vrdd in held:
         assert np.array_equal(real.fetch(vrdd), plain.fetch(vrdd))
     assert real.worker.process.may_rest

@@ -32,7 +32,7 @@ def blocks_of(payload, signatures, offset):
 
 
 def transfer(records, offset=512):
-    """What comes back from a payload that a peer received, and its layout."""
+    """Return the records that come back from a payload that a peer received, and its layout."""
     packed = pack(iter(records), seal=RING.seal)
     with Payload.create(offset + packed.nbytes) as sent:
         packed.write(sent, offset)
@@ -46,7 +46,7 @@ def transfer(records, offset=512):
 
 
 def bits(number):
-    """A number's type and the bits that count of it; 80-bit floats are padded with bytes that do not."""
+    """Return a number's type and the bits that count of it; 80-bit floats are padded with bytes that do not."""
     array = np.asarray(number)
     raw = np.frombuffer(array.tobytes(), np.uint8)
     if array.dtype.char in "gG":
@@ -54,18 +54,18 @@ def bits(number):
     return array.dtype, array.shape, raw.tobytes()
 
 
-def same(back, given):
-    """Whether a record came back as it was: types, dtypes, order of fields, and bits."""
-    if isinstance(given, np.ndarray):
-        return type(back) is np.ndarray and bits(back) == bits(given) and back.flags.writeable \
+def same(back, sent):
+    """Return whether a record came back as it was: types, dtypes, order of fields, and bits."""
+    if isinstance(sent, np.ndarray):
+        return type(back) is np.ndarray and bits(back) == bits(sent) and back.flags.writeable \
             and back.flags.c_contiguous
-    if type(back) is not type(given):
+    if type(back) is not type(sent):
         return False
-    if isinstance(given, tuple):
-        return len(back) == len(given) and all(map(same, back, given))
-    if isinstance(given, dict):
-        return list(back) == list(given) and all(map(same, back.values(), given.values()))
-    return bits(back) == bits(given) if isinstance(given, float | complex | np.generic) else back == given
+    if isinstance(sent, tuple):
+        return len(back) == len(sent) and all(map(same, back, sent))
+    if isinstance(sent, dict):
+        return list(back) == list(sent) and all(map(same, back.values(), sent.values()))
+    return bits(back) == bits(sent) if isinstance(sent, float | complex | np.generic) else back == sent
 
 
 def check(records, kind):
@@ -241,9 +241,9 @@ class TestPairs:
         assert RING.open(packed.keys)[:1] == tag
         assert [value for _, value in back] == [value for _, value in records]
         assert repr(unpack_keys(packed.keys, len(keys), open=RING.open)) == repr(keys)
-        for (found, _), key in zip(back, keys, strict=True):
-            assert type(found) is type(key)
-            assert bits(found) == bits(key) if type(key) is float else found == key
+        for (returned, _), key in zip(back, keys, strict=True):
+            assert type(returned) is type(key)
+            assert bits(returned) == bits(key) if type(key) is float else returned == key
 
     def test_deeply_nested_keys(self):
         key = ()

@@ -1,4 +1,4 @@
-"""What the driver knows of held content is of one moment, whichever thread takes note of a change."""
+"""Knowledge of the driver about held content: it is of one moment, whichever thread takes note of a change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done again after a loss, how often, and what the log says of it."""
+"""Work that is done again after a loss, how often, and what the log says of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vispark.runtime.driver.worlds import Worlds
 
 
 def calls(errors: list[VisparkError | None]) -> int:
-    """How often something is done that fails so, one after the other."""
+    """Return the number of times that something is done that fails so, one after the other."""
     options, count = Options.read([("spark.vispark.attempts", "3")]), 0
     session = SimpleNamespace(recomputed=Recomputed(), worlds=Worlds(), options=options, released=Released())
 
@@ -49,7 +49,7 @@ def test_a_node_that_stays_silent_is_an_error_after_one_more_try(monkeypatch: py
 
 
 def test_a_node_that_falls_silent_behind_another_loss_is_tried_once_more(monkeypatch: pytest.MonkeyPatch):
-    """As when a node is killed: first its process is lost, and its daemon is started anew meanwhile."""
+    """Fail as when a node is killed: first its process is lost, and its daemon is started anew meanwhile."""
     monkeypatch.setattr(retry, "_SILENT_SECONDS", 0.0)
     assert calls([WorkerLost("gone"), NodeSilent("no daemon answers"), None]) == 3
     assert calls([WorkerLost("gone"), NodeSilent("no daemon answers"), WorkerLost("gone"), None]) == 4

@@ -30,11 +30,11 @@ class Narrow(LateDevice):
 
 
 def run(solver: Solver, count: int) -> dict[str, np.ndarray]:
-    """The fields behind a loop on some devices."""
+    """Run a loop on some devices, and return the fields behind it."""
     devices = [Narrow(f"host:{number}", cache=KernelCache()) for number in range(count)]
-    given, shape = hiding.lowered(solver), solver.grid.description.grid_shape
+    lowered, shape = hiding.lowered(solver), solver.grid.description.grid_shape
     lattice, streams = lattice_of(shape), Streams(StreamPool(devices), 1)
-    scratch, arguments = Scratch(streams), Arguments(given.values, None)
+    scratch, arguments = Scratch(streams), Arguments(lowered.values, None)
     context = GridContext(streams, scratch, arguments)
     domain = Domain.of(shape, {number_of(lattice, at): devices[owner]
                                for at, owner in device_of_blocks(lattice, count).items()})
@@ -50,15 +50,15 @@ def run(solver: Solver, count: int) -> dict[str, np.ndarray]:
             buffers.append(buffer)
         content[name] = Cells(np.dtype(np.float32), tuple(buffers))
     stepper = Stepper(domain, content, context)
-    Loop(given.step, given.kernels, stepper, lambda: None).run()
-    found = {name: np.empty(lattice.shape, np.float32) for name in content}
+    Loop(lowered.step, lowered.kernels, stepper, lambda: None).run()
+    result = {name: np.empty(lattice.shape, np.float32) for name in content}
     for name, cells in stepper.content.items():
         for patch, buffer in zip(domain.patches, cells.buffers, strict=True):
             memory = np.empty(patch.layout.elements, np.float32)
             patch.device.copy_out(memory.view(np.uint8), buffer, stream=context.stream(patch.device))
             patch.device.synchronize(stream=context.stream(patch.device))
-            found[name][tuple(map(slice, patch.layout.box.low, patch.layout.box.high))] = patch.layout.view(memory)
-    return found
+            result[name][tuple(map(slice, patch.layout.box.low, patch.layout.box.high))] = patch.layout.view(memory)
+    return result
 
 
 @pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: solver.name)

@@ -36,5 +36,5 @@ libc.fclose(file)
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_info"), reason="tells of glibc's arenas")
 @pytest.mark.parametrize("arenas, are_as_wanted", [("one", lambda n: n == 1), ("several", lambda n: n > 1)])
 def test_threads_of_the_daemon_share_one_arena(arenas, are_as_wanted):
-    said = subprocess.run([sys.executable, "-c", THREADS, arenas], capture_output=True, text=True, check=True).stdout
-    assert are_as_wanted(said.count("<heap nr=")), said[:200]
+    output = subprocess.run([sys.executable, "-c", THREADS, arenas], capture_output=True, text=True, check=True).stdout
+    assert are_as_wanted(output.count("<heap nr=")), output[:200]

@@ -1,4 +1,4 @@
-"""Who may use a session and when it ends, without sockets or processes."""
+"""Rights and ends of sessions, without sockets or processes."""
 
 import dataclasses
 
@@ -225,8 +225,8 @@ def test_lease_is_told_in_words(sessions, clock):
 # -- adoption ---------------------------------------------------------------------------------------------------------
 
 def test_an_adopted_process_goes_on(sessions, clock):
-    found = Registration("app", b"s" * 32, "an application", OPTIONS, 41, 1234, (100, 101))
-    assert sessions.adopt(found) == [Watch("app", 100), Watch("app", 101)]
+    registration = Registration("app", b"s" * 32, "an application", OPTIONS, 41, 1234, (100, 101))
+    assert sessions.adopt(registration) == [Watch("app", 100), Watch("app", 101)]
     assert sessions.greet(EXECUTOR) == []
     assert sessions.exit_status("app", 41).alive
     sessions.process_ended("app", 41, KILLED)

@@ -79,9 +79,9 @@ def kernel_of(family: str, shared_limit: int) -> TableKernel:
 
 @pytest.mark.parametrize("shared_limit", [*LIMITS, SHARED_LIMIT])
 def test_kernels_of_rows_fit(shared_limit: int):
-    asked = {family: kernel_of(family, shared_limit).shared for family in FAMILIES}
-    assert {family: shared for family, shared in asked.items() if shared > shared_limit} == {}
-    assert max(asked.values()) > shared_limit // 2, "what there is, is used"
+    sizes = {family: kernel_of(family, shared_limit).shared for family in FAMILIES}
+    assert {family: shared for family, shared in sizes.items() if shared > shared_limit} == {}
+    assert max(sizes.values()) > shared_limit // 2, "what there is, is used"
 
 
 def test_with_what_an_h100_has_nothing_is_different():
@@ -106,9 +106,9 @@ def test_the_way_of_a_small_gpu_gives_what_the_host_gives(family: str, shared_li
 def alike(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> None:
     """Check that two launches gave the same, up to the order of additions."""
     assert ours.keys() == theirs.keys()
-    for name, found in theirs.items():
-        parts = (found["sum"] + found["lost"], ours[name]["sum"] + ours[name]["lost"]) if found.dtype.names else \
-            (found, ours[name])
+    for name, other in theirs.items():
+        parts = (other["sum"] + other["lost"], ours[name]["sum"] + ours[name]["lost"]) if other.dtype.names else \
+            (other, ours[name])
         largest = np.abs(parts[1][np.isfinite(parts[1])]).max(initial=1.0)
         np.testing.assert_allclose(*parts, rtol=1e-5, atol=1e-5 * largest)
 
@@ -154,9 +154,9 @@ def check_steps(kernel: StencilKernel, fn, names: tuple[str, ...], **how) -> Non
     shape, steps = (7, 35, 150), kernel.steps
     fields = {name: values(tuple(n + 2 * steps for n in shape), "float32", seed) for seed, name in enumerate(names)}
     wanted = apart([(fn, (0.1,))] * steps, fields, MIXED, steps, shape)
-    found = grids.run(kernel, kernel.values(trace(fn, (0.1,)), (0.1,)), filled(fields, steps, MIXED), (steps,) * 3,
-                      shape=shape, **how)
-    for output, array in zip(kernel.outputs, found, strict=True):
+    arrays = grids.run(kernel, kernel.values(trace(fn, (0.1,)), (0.1,)), filled(fields, steps, MIXED), (steps,) * 3,
+                       shape=shape, **how)
+    for output, array in zip(kernel.outputs, arrays, strict=True):
         assert np.array_equal(array, wanted[output.name])
 
 

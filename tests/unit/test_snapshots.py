@@ -1,4 +1,4 @@
-"""When snapshots are due by what they cost, which of a loop's are of use, and what memory they take."""
+"""Snapshots: when they are due by what they cost, which of a loop's are of use, and what memory they take."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GIGABYTE = 10 ** 9
 
 
 def measured(seconds: float, *, share: float = 0.02, time_to_loss: float = 3600.0) -> SnapshotSchedule:
-    """A pace that has seen one snapshot of a gigabyte."""
+    """Return a pace that has seen one snapshot of a gigabyte."""
     pace = SnapshotSchedule(share, time_to_loss)
     pace.ended(pace.begin(GIGABYTE), seconds, GIGABYTE)
     return pace
@@ -158,9 +158,9 @@ def test_a_worker_says_that_a_snapshot_failed_and_why(tmp_path: Path, monkeypatc
     def fails(*_) -> None:
         raise error
 
-    with bench(tmp_path, "host") as found:
-        found.put(1, [[{"": np.arange(1000, dtype=np.float32)}]])
-        taken = found.process._snapshots
+    with bench(tmp_path, "host") as worker:
+        worker.put(1, [[{"": np.arange(1000, dtype=np.float32)}]])
+        taken = worker.process._snapshots
         with monkeypatch.context() as patch:
             patch.setattr(type(taken), "_snapshot_memory", fails)
             taken.begin(Save(1, 10, ()))
@@ -195,8 +195,8 @@ def test_loops_have_their_own_snapshots_until_they_are_forgotten(loops: Loops):
 ])
 def test_the_next_node_that_can_be_reached_holds_the_copy(known: str, walls: str, expected: str):
     homes = {name: WorkerAddress(name, name[0]) for name in known.split()}
-    found = holders(homes.values(), [], lambda home, other: other.runtime_dir not in walls.split())
-    assert {f"{home.runtime_dir}-{holder.runtime_dir}" for home, holder in found.items()} == set(expected.split())
+    copies = holders(homes.values(), [], lambda home, other: other.runtime_dir not in walls.split())
+    assert {f"{home.runtime_dir}-{holder.runtime_dir}" for home, holder in copies.items()} == set(expected.split())
 
 
 def test_a_snapshot_is_taken_at_once_where_a_copy_may_be_lost(loops: Loops):
@@ -228,9 +228,9 @@ def test_a_snapshot_is_copied_where_every_node_has_given_its_part_to_another(loo
 
 def test_memory_of_two_snapshots_serves_a_loop_and_none_is_left_behind_it(tmp_path: Path,
                                                                                 monkeypatch: pytest.MonkeyPatch):
-    with bench(tmp_path, "host") as found:
-        found.put(1, [[{"": np.arange(1000, dtype=np.float32)}]])
-        taken, device = found.process._snapshots, found.process._pool.devices[0]
+    with bench(tmp_path, "host") as worker:
+        worker.put(1, [[{"": np.arange(1000, dtype=np.float32)}]])
+        taken, device = worker.process._snapshots, worker.process._pool.devices[0]
         pinned: list[str] = []
         monkeypatch.setattr(device, "pin", lambda _: pinned.append("pin"))
         monkeypatch.setattr(device, "unpin", lambda _: pinned.append("unpin"))

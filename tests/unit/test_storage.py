@@ -22,7 +22,7 @@ fsspec = pytest.importorskip("fsspec")
 
 @pytest.fixture(params=["path", "file", "memory"])
 def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A directory of this machine, as a path and as a URL, and one of an fsspec file system."""
+    """Yield a directory of this machine, as a path and as a URL, and one of an fsspec file system."""
     memory = f"memory://storage{os.getpid()}"
     yield {"path": str(tmp_path), "file": f"file://{tmp_path}", "memory": memory}[request.param]
     systems.FileSystem(memory).remove(f"/storage{os.getpid()}")
@@ -45,16 +45,16 @@ def test_a_file_is_replaced_as_a_whole_or_stays(directory: str):
         yield b"half"
         raise KeyError("the task was lost")
 
-    for each in (place, located(directory) / "new" / "u"):
+    for target in (place, located(directory) / "new" / "u"):
         with pytest.raises(KeyError):
-            each.write(broken(), 8)
+            target.write(broken(), 8)
     assert place.content() == b"before" and located(directory).names().keys() <= {"u", "new"}
     assert located(f"{directory}/new").names() == {}
-    for content, said in ((b"after!", "was written anew, with as many bytes"), (b"late", "had 6 bytes then and has 4")):
+    for content, how in ((b"after!", "was written anew, with as many bytes"), (b"late", "had 6 bytes then and has 4")):
         state = place.state()
         place.write([content], len(content))
         assert place.content() == content
-        with pytest.raises(PlanError, match=f"has changed since it was first looked at: it {said}"):
+        with pytest.raises(PlanError, match=f"has changed since it was first looked at: it {how}"):
             place.check(state)
 
 
@@ -95,7 +95,9 @@ def test_a_place_below_a_file_is_said_before_it_is_written(tmp_path: Path):
 
 
 def test_a_namenode_that_goes_meanwhile_is_asked_once_more(monkeypatch: pytest.MonkeyPatch):
-    """As HDFS's client says it; the file system is one of memory, so that the NameNode goes at a known moment."""
+    """Ask again, as HDFS's client says it; the file system is one of memory, so that the NameNode goes at a known
+    moment.
+    """
     monkeypatch.setattr(systems, "_HDFS", ("memory",))
     monkeypatch.setattr(type(fsspec.filesystem("memory")), "client", SimpleNamespace(inner=None), raising=False)
     place = located(f"memory://failover{os.getpid()}") / "u"
@@ -196,8 +198,8 @@ def test_parts_are_read_by_ranges(shape: tuple[int, ...], order: str, directory:
     file = np.lib.format
     with fsspec.open(place.path if "://" in place.path else f"file://{place.path}", "wb") as written:
         file.write_array(written, array)
-    found = npy.NpyFile.at(place)
-    assert found.shape == shape and found.offset == 128
+    header = npy.NpyFile.at(place)
+    assert header.shape == shape and header.offset == 128
     read: list[int] = []
     store_read = place.store.read
     monkeypatch.setattr(place.store, "read", lambda name, ranges: (
@@ -205,7 +207,7 @@ def test_parts_are_read_by_ranges(shape: tuple[int, ...], order: str, directory:
     for box in itertools.product(*[[(0, extent), (0, 2), (1, extent - 1)] for extent in shape]):
         slices = tuple(slice(low, high) for low, high in box)
         read.clear()
-        np.testing.assert_array_equal(found.part(place, slices), array[slices])
+        np.testing.assert_array_equal(header.part(place, slices), array[slices])
         assert sum(read) <= 1.05 * array[slices].nbytes
     assert read or "memory" not in directory
 
@@ -215,12 +217,12 @@ def test_files_that_hold_no_array_are_said(directory: str):
     array = np.arange(12.0).reshape(3, 4)
     npy.write_block(place.path, array, Locations())
     whole = place.content()
-    for content, said in ((b"", "cannot be read as .npy"), (b"text", "cannot be read as .npy"),
-                          (whole[:60], "it ends within"),
-                          (whole[:-8], r"ends early: it has 216 bytes, and an array of shape \(3, 4\)"),
-                          (whole[:6] + b"\x09" + whole[7:], "cannot be read as .npy")):
+    for content, message in ((b"", "cannot be read as .npy"), (b"text", "cannot be read as .npy"),
+                             (whole[:60], "it ends within"),
+                             (whole[:-8], r"ends early: it has 216 bytes, and an array of shape \(3, 4\)"),
+                             (whole[:6] + b"\x09" + whole[7:], "cannot be read as .npy")):
         place.write([content], len(content))
-        with pytest.raises(PlanError, match=said):
+        with pytest.raises(PlanError, match=message):
             npy.NpyFile.at(place)
 
 
@@ -228,5 +230,5 @@ def test_slabs_of_any_shape_and_dtype_are_written_as_bytes(directory: str):
     for array in (np.ones((4, 3, 2), "c8"), np.zeros((3, 0)), np.ones((2, 2), bool), np.arange(6.0).reshape(2, 3).T):
         npy.write_slabs(f"{directory}/u.npy", array.shape, array.dtype, [array[:1], array[1:]])
         place = located(f"{directory}/u.npy")
-        found = npy.NpyFile.at(place)
-        np.testing.assert_array_equal(found.part(place, tuple(slice(0, extent) for extent in array.shape)), array)
+        header = npy.NpyFile.at(place)
+        np.testing.assert_array_equal(header.part(place, tuple(slice(0, extent) for extent in array.shape)), array)

@@ -118,7 +118,7 @@ def test_without_an_opener_partitions_are_dealt_by_number():
 
 
 def test_a_stream_belongs_to_one_plan_at_a_time():
-    """The arguments of its launches lie in memory of the stream."""
+    """Keep the stream for one plan, as the arguments of its launches lie in memory of the stream."""
     device, = open_devices("null")
     pool = StreamPool([device])
     with ThreadPoolExecutor(4) as threads:

@@ -65,8 +65,8 @@ def test_hints_to_install_go_by_that_function():
     named = {(path.name, extra) for path in sources if path.name != "extras.py"
              for extra in re.findall(r"(?:vispark|\.)\[([a-z]+)\]'", path.read_text())}
     assert not named
-    asked = {extra for path in sources for extra in re.findall(r"install\(['\"](\w+)['\"]\)", path.read_text())}
-    assert {"cuda", "mpi", "files", "text"} <= asked <= set(EXTRAS)
+    hinted = {extra for path in sources for extra in re.findall(r"install\(['\"](\w+)['\"]\)", path.read_text())}
+    assert {"cuda", "mpi", "files", "text"} <= hinted <= set(EXTRAS)
 
 
 def test_the_list_of_functions_lacks_none():

@@ -167,7 +167,7 @@ class FakeDaemon:
         self.control.receive(Registration)
 
     def hand_over(self, client_pid: int = 0) -> Connection:
-        """A client's connection, which was handed over; over a new connection to the process, where that was closed."""
+        """Hand over a client's connection; over a new connection to the process, where that was closed."""
         left, right = socket.socketpair()
         left.settimeout(SECONDS)
         message = HandOver(next(self._numbers), "driver", client_pid)
@@ -184,7 +184,7 @@ class FakeDaemon:
         raise AssertionError("the device process takes no connection")
 
     def asked(self, client_pid: int = 0) -> Reported:
-        """The answer to a request of a new client."""
+        """Return the answer to a request of a new client."""
         with self.hand_over(client_pid) as client:
             return self._answer(client)
 
@@ -210,14 +210,14 @@ class FakeDaemon:
 @pytest.fixture
 def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDaemon]:
     # Without one, the thread that takes connections would wait for ever.
-    found = FakeDaemon(tmp_path)
-    monkeypatch.setattr(found.service, "_take_connections", ended_with(found.listener, found.service._take_connections))
-    yield found
-    found.close()
+    fake = FakeDaemon(tmp_path)
+    monkeypatch.setattr(fake.service, "_take_connections", ended_with(fake.listener, fake.service._take_connections))
+    yield fake
+    fake.close()
 
 
 def ended_with(listener: socket.socket, loop: Callable[[], None]) -> Callable[[], None]:
-    """A loop that ends once its listener is closed; in a device process it ends with the process."""
+    """Return a loop that ends once its listener is closed; in a device process it ends with the process."""
     class Over(BaseException):
         pass
 
@@ -341,7 +341,9 @@ def test_where_no_device_can_be_had_clients_hear_why(process: FakeDaemon, monkey
 
 @contextlib.contextmanager
 def watched(path: Path, late: Callable[[], Place | None]) -> Iterator[None]:
-    """A kernel past its deadline; the thread that looks after it has ended before ``os.kill`` is the real one again."""
+    """Watch a kernel past its deadline; the thread that looks after it has ended before ``os.kill`` is the real one
+    again.
+    """
     others = threading.enumerate()
     box = CrashRecorder(path, epoch=1)
     box.watch()
@@ -412,7 +414,7 @@ def test_a_plan_whose_results_cannot_be_kept_is_complete_and_its_client_hears_of
 
 @contextlib.contextmanager
 def bringing(arrivals: ChunkReader, take: Callable = bool, rest: Callable[[], None] = lambda: None):
-    """A client whose pieces are taken, and what becomes of following it."""
+    """Return a client whose pieces are taken, and what becomes of following it."""
     left, right = socket.socketpair()
     result: Future = Future()
 
@@ -438,8 +440,8 @@ def works(arrivals: ChunkReader) -> None:
 
 @pytest.fixture
 def arrivals() -> Iterator[ChunkReader]:
-    with contextlib.closing(ChunkReader()) as found:
-        yield found
+    with contextlib.closing(ChunkReader()) as reader:
+        yield reader
 
 
 @defects

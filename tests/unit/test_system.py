@@ -1,4 +1,4 @@
-"""What the operating system refuses becomes an error of ours that says what would help, and nothing is closed twice."""
+"""Refusals of the operating system become errors of ours that say what would help, and nothing is closed twice."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from gpu_worker.system.paths import locate
 
 
 def refusing(number: int):
-    """A call that fails with an error number."""
+    """Return a call that fails with an error number."""
     def call(*_, **__):
         raise OSError(number, os.strerror(number))
     return call
@@ -59,7 +59,7 @@ def sealed(size: int) -> int:
 
 @pytest.fixture
 def closed(monkeypatch) -> list[int]:
-    """The descriptors that were closed, in order."""
+    """Record the descriptors that are closed, in order."""
     numbers: list[int] = []
     close = os.close
     monkeypatch.setattr(os, "close", lambda number: (numbers.append(number), close(number)))

@@ -21,7 +21,7 @@ DEVICE = os.environ.get("VISPARK_TEST_DEVICE", "host")
 
 
 class Meeting:
-    """Where the nodes of a world meet: what each brought, once all have."""
+    """Meeting point of the nodes of a world: what each brought, once all have."""
 
     def __init__(self, size: int):
         self._barrier = threading.Barrier(size, timeout=20)
@@ -32,11 +32,11 @@ class Meeting:
         try:
             self._brought[rank] = brought
             self._barrier.wait()
-            found = [self._brought[each] for each in sorted(self._brought)]
+            all_brought = [self._brought[each] for each in sorted(self._brought)]
             self._barrier.wait()
         except threading.BrokenBarrierError as error:
             raise WorldLost("a node is gone") from error
-        return found
+        return all_brought
 
     def end(self) -> None:
         """Let nobody wait."""
@@ -71,21 +71,21 @@ class ThreadWorld(JoinedWorld):
 
     def _move(self, staged: Staged, ready: Callable[[], None]) -> None:
         ready()
-        given = {self._peers[id(each)]: each.host.copy() for each in staged.sends}
-        found = self._meeting.wait_for_ranks(self.rank, given)
-        for each in staged.receives:
-            each.host[:] = found[self._peers[id(each)]][self.rank]
+        sent = {self._peers[id(each)]: each.host.copy() for each in staged.sends}
+        received = self._meeting.wait_for_ranks(self.rank, sent)
+        for message in staged.receives:
+            message.host[:] = received[self._peers[id(message)]][self.rank]
 
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[Callable[..., list[Bench]]]:
-    """Makes workers, each with options and a place of its own."""
+    """Yield a maker of workers, each with options and a place of its own."""
     with ExitStack() as stack:
         def make(*options: dict[str, Any]) -> list[Bench]:
-            found = []
-            for each in options:
+            workers = []
+            for own in options:
                 path = tmp_path / str(len(list(tmp_path.iterdir())))
                 path.mkdir()
-                found.append(stack.enter_context(bench(path, DEVICE, **each)))
-            return found
+                workers.append(stack.enter_context(bench(path, DEVICE, **own)))
+            return workers
         yield make
