@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import host_context
-from vispark import TranslationError, from_dataframe, read_parquet
+from vispark import TranslationError, from_dataframe, read_csv, read_parquet
 from vispark.errors import PlanError
 
 pytest.importorskip("pyarrow")
@@ -87,6 +87,34 @@ def test_not_cached_and_empty_partitions(spark: SparkSession, sc: SparkContext):
     assert empty.toDF("x double").count() == 0
     with pytest.raises(PlanError, match="give toDF a schema"):
         empty.toDF()
+
+
+@pytest.mark.parametrize("read", [
+    {}, {"ragged": True}, {"columns": "a"}, {"columns": "x"}, {"columns": "v", "ragged": True}, {"dtype": "float32"},
+    {"columns": {"p": ["x", "id"], "b": "b"}, "dtype": {"p": "float32"}},
+])
+def test_columns_of_no_rows_are_those_of_some(spark: SparkSession, read):
+    df = spark.range(3).selectExpr("int(id) as id", "id / 3 as x", "array(float(id)) as a", "id > 0 as b",
+                                   "struct(id) as s")
+    if read.get("columns") == "v":
+        df = spark.createDataFrame([(Vectors.sparse(3, {1: 2.0}),)], ["v"])
+    some, none = (from_dataframe(table, **read).cache("GPU") for table in (df, df.limit(0)))
+    assert none.toDF().schema == some.toDF().schema
+    assert none.toDF().count() == 0 and none.persist("GPU_AND_HOST").toDF(["first"]).columns[0] == "first"
+    with pytest.raises(PlanError, match="give toDF a schema"):
+        none.vmap(lambda *values: 1.0).toDF()
+
+
+def test_columns_of_no_rows_of_files(spark: SparkSession, sc: SparkContext, tmp_path: Path):
+    spark.range(9).selectExpr("id", "id / 3 as x").write.parquet(str(tmp_path / "rows"))
+    for chosen in ([("id", ">", 99)], [("x", "==", 2.5)]):      # of which statistics tell, and not
+        none = read_parquet(sc, tmp_path / "rows", filter=chosen).cache("GPU")
+        assert none.toDF().dtypes == [("id", "bigint"), ("x", "double")] and none.toDF().collect() == []
+        none.write_parquet(tmp_path / "none", overwrite=True)
+        assert spark.read.parquet(str(tmp_path / "none")).dtypes == none.toDF().dtypes
+    (tmp_path / "a.csv").write_text("k,b\n1,true\n")
+    none = read_csv(sc, tmp_path / "a.csv", filter=[("k", ">", 1)]).cache("GPU")
+    assert none.toDF().dtypes == [("k", "bigint"), ("b", "boolean")]
 
 
 def test_a_schema_makes_no_job_and_what_is_lost_is_made_again(spark: SparkSession, sc: SparkContext):

@@ -416,6 +416,11 @@ class RecordedRDD(LineageWalk):
         receive = replace(self._receive(self._held()), is_columnar=True)
         return ReceivedRDD(self._loader, receive, False, table_output.ColumnarTokens(self))
 
+    def sent(self) -> RDD[Any] | None:
+        """Return the RDD that was sent, if the records are still its own; else None."""
+        is_same = all(isinstance(op, ops.Send | ops.ToDevice | ops.ToHost) for op in self._backwards())
+        return self._loader if is_same else None
+
     def held_columnar(self) -> RDD[FetchedPartition] | None:
         """Return the RDD of the partitions' arrays as far as workers hold what they are computed from, and of nothing
         where they do not; None if nothing is cached.

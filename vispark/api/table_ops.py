@@ -20,7 +20,8 @@ def toDF(vrdd: RecordedRDD, schema: Any = None, sampleRatio: float | None = None
     """Return a DataFrame of the records, by Arrow batches and without pandas.
 
     Its lineage is this VRDD's: Spark takes what workers hold, and computes from the RDD that was sent what they do
-    not. Without types in the schema, the first partition that has records is computed at once.
+    not. Without types in the schema, the first partition that has records is computed at once; where none has, columns
+    are those that :func:`from_dataframe` or a reader of files gave, as long as no operation changed the records.
 
     Parameters
     ----------

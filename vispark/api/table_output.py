@@ -16,6 +16,7 @@ from vispark._utils.callers import user_call
 from vispark.data.records.partition_schema import FetchedPartition
 from vispark.data.tables import output
 from vispark.data.tables.arrow import require
+from vispark.data.tables.columns_read import columns_read
 from vispark.data.tables.read_by_jvm import BatchFrame, schemas
 from vispark.data.tables.writing import COMPRESSIONS, TableDirectory, WriteTask
 from vispark.errors import PlanError
@@ -39,6 +40,9 @@ class ColumnarSource(Protocol):
                columnar: bool = False) -> tuple[RDD[Any], Callable[[int, Iterable[Any]], Iterable[Any]]] | None:
         """Return an RDD of tokens, and the function that takes a partition's arrays by a token."""
 
+    def sent(self) -> RDD[Any] | None:
+        """Return the RDD that was sent, if the records are still its own; else None."""
+
     def forget_places(self) -> None:
         """Ask the workers again for the places of the data."""
 
@@ -50,11 +54,13 @@ def to_dataframe(vrdd: ColumnarSource, schema: Schema) -> DataFrame:
     session = SparkSession._instantiatedSession
     if session is None or session.sparkContext is not vrdd.ctx:     # of a context that was stopped without its session
         session = SparkSession(vrdd.ctx)
-    return BatchFrame(session, _schema(columns, schema), user_call()).of(columns, vrdd.held_columnar())
+    return BatchFrame(session, _schema(vrdd, columns, schema), user_call()).of(columns, vrdd.held_columnar())
 
 
-def _schema(columns: RDD[FetchedPartition], schema: Schema) -> spark.StructType:
-    """Return the schema of the DataFrame; without types, of the first partition that has records."""
+def _schema(vrdd: ColumnarSource, columns: RDD[FetchedPartition], schema: Schema) -> spark.StructType:
+    """Return the schema of the DataFrame; without types, of the first partition that has records, or else of the
+    columns that were read.
+    """
     schema = _parsed(schema)
     if isinstance(schema, spark.StructType):
         return schema
@@ -63,10 +69,17 @@ def _schema(columns: RDD[FetchedPartition], schema: Schema) -> spark.StructType:
     if schema is not None and not all(isinstance(name, str) for name in schema):
         raise PlanError(f"schema={schema!r}; it is DDL text such as \"x array<float>, y double\", a StructType, names "
                         "of columns, or left out")
-    arrow = Session.of(columns.ctx).jobs.run(lambda: columns.mapPartitions(schemas).take(1))
-    if not arrow:
+    arrow = next(iter(Session.of(columns.ctx).jobs.run(lambda: columns.mapPartitions(schemas).take(1))), None)
+    arrow = _columns_read(vrdd) if arrow is None else arrow
+    if arrow is None:
         raise PlanError("there are no records to tell the columns by; give toDF a schema, such as \"x double\"")
-    return output.named(arrow[0], list(schema) if schema is not None else None)
+    return output.named(arrow, list(schema) if schema is not None else None)
+
+
+def _columns_read(vrdd: ColumnarSource) -> Any:
+    """Return the Arrow schema of the records, as far as they are those of a reader; else None."""
+    sent = vrdd.sent()
+    return None if sent is None else columns_read(sent)
 
 
 def _parsed(schema: Schema) -> Schema:
@@ -89,8 +102,11 @@ def write_parquet(vrdd: ColumnarSource, path: str | os.PathLike[str], compressio
         task = WriteTask(target.partial, compression, kinds)
         parts = vrdd.columnar().mapPartitionsWithIndex(task).collect()
         if not parts and kinds is None:
-            raise PlanError("there are no records, and nothing that tells their columns: give write_parquet a schema, "
-                            'such as schema="x double"')
+            arrow = _columns_read(vrdd)
+            if arrow is None:
+                raise PlanError("there are no records, and nothing that tells their columns: give write_parquet a "
+                                'schema, such as schema="x double"')
+            task = WriteTask(target.partial, compression, output.named(arrow, None))
         parts = parts or [task.without_rows()]
         for part in parts:
             if part.schema != parts[0].schema:

@@ -22,6 +22,7 @@ from vispark.data.storage.locality import near_blocks
 from vispark.data.tables import files
 from vispark.data.tables.arrow import pa, require
 from vispark.data.tables.batches import BatchReader
+from vispark.data.tables.columns_read import with_columns
 from vispark.data.tables.csv_schema import (
     BEYOND,
     FEW,
@@ -124,7 +125,8 @@ def read_csv(sc: SparkContext, path: str | os.PathLike[str], columns: Columns | 
     if header and len(paths) <= FEW:
         for other in paths[1:]:
             task.check_header(other)
-    return near_blocks(sc, text_splits, [[split.range] for split in text_splits]).mapPartitions(task)
+    rdd = near_blocks(sc, text_splits, [[split.range] for split in text_splits]).mapPartitions(task)
+    return rdd if blocks else with_columns(rdd, selection)
 
 
 def _parsed_as(selection: Selection, inferred: bool) -> Selection:

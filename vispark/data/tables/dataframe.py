@@ -16,6 +16,7 @@ from vispark._utils.boundary import brief
 from vispark.data.records.rows import Rows
 from vispark.data.tables.arrow import pa, require
 from vispark.data.tables.batches import BatchReader
+from vispark.data.tables.columns_read import with_columns
 from vispark.data.tables.selection import THE_DATAFRAME, Columns, Selection, check_ragged, select
 from vispark.data.tables.types import of_spark
 
@@ -86,7 +87,7 @@ def from_dataframe(df: DataFrame, columns: Columns | None = None, dtype: Any = N
     if ragged:
         check_ragged(selection)
     chosen = _chosen(df, selection)
-    return arrow_batches(chosen).mapPartitions(BatchTask(selection, ragged))
+    return with_columns(arrow_batches(chosen).mapPartitions(BatchTask(selection, ragged)), selection, is_ragged=ragged)
 
 
 def arrow_batches(df: DataFrame) -> RDD[bytes]:

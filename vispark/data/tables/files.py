@@ -27,6 +27,7 @@ from vispark.data.records.text.splits import fsspec_of
 from vispark.data.storage.locality import FileRange, near_blocks
 from vispark.data.tables.arrow import pa
 from vispark.data.tables.batches import BatchReader
+from vispark.data.tables.columns_read import with_columns
 from vispark.data.tables.directories import table_files, values_of
 from vispark.data.tables.selection import Columns, Selection, check_ragged, select
 from vispark.data.tables.types import ColumnType, of_arrow
@@ -277,9 +278,10 @@ def read(sc: SparkContext, path: str | os.PathLike[str], format: FileFormat, *, 
     shares = partitions([FileSlice(each.path, part) for each in files_read for part in each.parts],
                         _most_bytes(sc), sc.defaultParallelism, minPartitions)
     if not shares:
-        return sc.emptyRDD()
+        return with_columns(sc.emptyRDD(), selection, is_ragged=ragged)
     ranges = [[each.range for each in share] for share in shares]
-    return near_blocks(sc, shares, ranges).mapPartitions(ReadTask(format, selection, condition, blocks, ragged))
+    rdd = near_blocks(sc, shares, ranges).mapPartitions(ReadTask(format, selection, condition, blocks, ragged))
+    return rdd if blocks else with_columns(rdd, selection, is_ragged=ragged)
 
 
 def expression(filter: Any, names: Sequence[str] = ()) -> Any:
