@@ -74,6 +74,11 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     _noted["terminal"] = config.pluginmanager.get_plugin("terminalreporter")
+    # pytest adds these to loggers that do not propagate, and one of PySpark's makes a handler that it is given write
+    # JSON, for all loggers and all tests that follow.
+    logs = config.pluginmanager.get_plugin("logging-plugin")
+    for handler in (logs.caplog_handler, logs.report_handler):
+        handler.setFormatter = lambda _: None
 
 
 @pytest.hookimpl(optionalhook=True)

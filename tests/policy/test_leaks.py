@@ -132,3 +132,16 @@ def test_loggers_left_other_than_they_were(change):
     assert [line.partition(":")[0] for line in loggers.changed(before)] == ["gpu_worker.leaked"]
     del logging.root.manager.loggerDict["gpu_worker.leaked"]
     assert loggers.changed(before) == []
+
+
+def test_logs_read_as_ever_beside_loggers_of_pyspark(caplog):
+    pytest.importorskip("pyspark.logger")
+    from pyspark.logger import PySparkLogger
+
+    spark = PySparkLogger("a query's")
+    spark.addHandler(caplog.handler)        # what pytest does where a logger does not propagate
+    try:
+        raise KeyError("a defect")
+    except KeyError:
+        logging.getLogger("gpu_worker.a").exception("a callback failed")
+    assert caplog.text.startswith("ERROR ") and "Traceback" in caplog.text
