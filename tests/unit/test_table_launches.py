@@ -116,8 +116,8 @@ extern "C" __global__ void by_key(const long long* works, void* const* ports, lo
 
 @pytest.fixture
 def worker(tmp_path: Path) -> Iterator[Bench]:
-    with bench(tmp_path, "host") as found:
-        yield found
+    with bench(tmp_path, "host") as host:
+        yield host
 
 
 def rows(seed: int, *shape: int, dtype: str = "f4") -> np.ndarray:
@@ -128,7 +128,7 @@ PARTS = [[{"": rows(1, 1000, 5)}], [{"": rows(2, 0, 5)}], [{"": rows(3, 37, 5)}]
 
 
 def planned(bench: Bench, step: ExecStep | MapFoldStep, make: Callable[[Signature], Launch], *keeps: KeepStep) -> Plan:
-    """A plan of one step on what is held as VRDD 1."""
+    """Return a plan of one step on what is held as VRDD 1."""
     signatures, _ = bench.process._names.describe(1, ())
     return bench.plan(1, (step, *keeps), {each: (make(each),) for each in signatures}, SOURCE, outputs=len(keeps))
 
@@ -146,9 +146,9 @@ def test_a_map_runs_over_all_blocks(worker: Bench, tile: int, waves: float):
     plan = planned(worker, ExecStep("vmap scaled"), scaled(tile, waves), KeepStep(1, "y", "device"))
     for number, scale in ((2, 2.0), (3, -1.5)):
         worker.run(plan, (1, number), [np.float32(scale), w, np.int32(5)], known=number == 3)
-        for found, (block,) in zip(worker.fetched(number), PARTS, strict=True):
-            np.testing.assert_allclose(found[0][""], block[""] * np.float32(scale) + w)
-            assert found[0][""].dtype == np.float64
+        for blocks, (block,) in zip(worker.fetched(number), PARTS, strict=True):
+            np.testing.assert_allclose(blocks[0][""], block[""] * np.float32(scale) + w)
+            assert blocks[0][""].dtype == np.float64
 
 
 def test_blocks_that_differ_in_their_leading_extent_share_a_launch(tmp_path: Path):
@@ -210,9 +210,9 @@ def test_sums_of_doubles_lose_nothing_and_are_the_same_each_time(worker: Bench):
     worker.put(1, [[{"": each.reshape(-1, 1)}] for each in np.split(numbers, [7, 1000, 15_000])])
     plan = planned(worker, MapFoldStep("vmap exact", (FieldFold("", "add"),), "all"), lambda _: Launch(
         (), (1,), 0, (In(""),), (Field("", "<f8", (1,)),), kernel="exact", tile=16, partials=EXACT))
-    found, again = (worker.folded(plan, (1,)) for _ in range(2))
-    assert found[0].tolist() == [math.fsum(numbers)]
-    assert found[0].tobytes() == again[0].tobytes()
+    sums, again = (worker.folded(plan, (1,)) for _ in range(2))
+    assert sums[0].tolist() == [math.fsum(numbers)]
+    assert sums[0].tobytes() == again[0].tobytes()
 
 
 def test_each_block_is_folded_to_a_record(worker: Bench):
@@ -221,8 +221,8 @@ def test_each_block_is_folded_to_a_record(worker: Bench):
     step = MapFoldStep("vreduce", (FieldFold("sum", "add"), FieldFold("most", "maximum")), "inside")
     plan = planned(worker, step, columns("inside", 8, lambda _: (5,)), KeepStep(1, "y", "device"))
     worker.run(plan, (1, 2), [np.int32(5)])
-    for found, given in zip(worker.fetched(2), blocks, strict=True):
-        for record, block in zip(found, given, strict=True):
+    for records, partition in zip(worker.fetched(2), blocks, strict=True):
+        for record, block in zip(records, partition, strict=True):
             assert record["sum"].tolist() == block[""].sum(0, dtype="f8").astype("f4").tolist()
             assert record["most"].tolist() == block[""].max(0, initial=-np.inf).tolist()
 
@@ -255,11 +255,11 @@ def test_rows_are_folded_by_key(worker: Bench, most_bytes: int, monkeypatch: pyt
     assert sums.magnitude == max(int(abs(value[key == each]).sum()) for each in range(4))
 
 
-@pytest.mark.parametrize(("partitions", "said"), [(1, "a record of partition 0 has the key -2, and numKeys=4"),
-                                                  (2, "a record has the key -2, and numKeys=4")])
-def test_a_key_out_of_range(worker: Bench, partitions: int, said: str):
+@pytest.mark.parametrize(("partitions", "message"), [(1, "a record of partition 0 has the key -2, and numKeys=4"),
+                                                     (2, "a record has the key -2, and numKeys=4")])
+def test_a_key_out_of_range(worker: Bench, partitions: int, message: str):
     worker.put(1, [[{"0": np.int32([0, -2, 1]), "1": np.arange(3)}]] * partitions)
-    with pytest.raises(PlanError, match=said):
+    with pytest.raises(PlanError, match=message):
         worker.run(by_key(worker), (1,), [np.int32(4)])
 
 
@@ -267,14 +267,14 @@ def test_what_a_plan_lacks_is_an_error_and_changes_nothing(worker: Bench):
     worker.put(1, PARTS)
     used = worker.process.report().memory[0].used
     good = scaled(8, 0.0)
-    for make, values, error, said in [
+    for make, values, error, message in [
             (good, [np.float32(1)], PlanError, "the plan names value 1, and the request brings 1"),
             (good, [rows(1, 3)] * 3, ProtocolError, r"slot 0 has shape \(3,\), and a number is passed by value"),
             (lambda each: replace(good(each), arguments=(In("x"),)), [], LaunchError, "the block has no field 'x'"),
             (lambda each: replace(good(each), arguments=(In(""),)), [], LaunchError, "scaled takes 5 arguments"),
             (lambda each: replace(good(each), tile=8 * (each.fields[0].shape[0] > 1), grid=(1,)),
              [np.float32(1), rows(1, 5), np.int32(5)], PlanError, "by themselves and on others together")]:
-        with pytest.raises(error, match=said) as caught:
+        with pytest.raises(error, match=message) as caught:
             worker.run(planned(worker, ExecStep("vmap scaled"), make, KeepStep(1, "y", "device")), (1, 2), values)
         assert caught.value.place.operation == "vmap scaled" and caught.value.place.vrdd.startswith("1")
         assert worker.process.report().memory[0].used == used

@@ -52,16 +52,16 @@ def test_arrow_is_imported_by_tables_alone(statement: str):
 @pytest.mark.parametrize("call", ["from_dataframe(None)", "read_parquet(None, 'x')", "read_orc(None, 'x')",
                                   "read_csv(None, 'x')"])
 def test_a_missing_arrow_is_told_with_the_command(call: str):
-    said = _said("import sys\nsys.modules['pyarrow'] = None\nimport vispark\n"
-                 f"try:\n    vispark.{call}\nexcept vispark.PlanError as error:\n    print(error)")
-    assert f"{call.partition('(')[0]} needs pyarrow: pip install '.[dataframe]'" in said
+    output = _said("import sys\nsys.modules['pyarrow'] = None\nimport vispark\n"
+                   f"try:\n    vispark.{call}\nexcept vispark.PlanError as error:\n    print(error)")
+    assert f"{call.partition('(')[0]} needs pyarrow: pip install '.[dataframe]'" in output
 
 
 def _parts(*sizes: int) -> list[FileSlice]:
     return [FileSlice("f", FilePart(number, 100, nbytes << 20)) for number, nbytes in enumerate(sizes)]
 
 
-@pytest.mark.parametrize(("sizes", "least", "found"), [
+@pytest.mark.parametrize(("sizes", "least", "expected"), [
     ((1, 1, 1), None, [[0, 1, 2]]),                 # small ones go together
     ((50, 50, 50, 50), None, [[0], [1], [2], [3]]),     # never more than 64 MiB
     ((30, 30, 30), None, [[0], [1], [2]]),          # for four cores
@@ -71,9 +71,9 @@ def _parts(*sizes: int) -> list[FileSlice]:
     ((11, 10, 10, 10, 10, 10, 10, 11), None, [[0, 1], [2, 3], [4, 5], [6, 7]]),     # nearly as much for each core
     ((), None, []),
 ])
-def test_parts_are_packed_in_order(sizes, least, found):
-    made = partitions(_parts(*sizes), 64 << 20, 4, least)
-    assert [[each.part.number for each in share] for share in made] == found
+def test_parts_are_packed_in_order(sizes, least, expected):
+    packed = partitions(_parts(*sizes), 64 << 20, 4, least)
+    assert [[each.part.number for each in share] for share in packed] == expected
 
 
 def test_slices_of_a_part_have_each_row_once():
@@ -106,9 +106,9 @@ def test_fields_of_a_file_are_read_while_they_are_written(tmp_path: Path):
     selection = select(form.footer(path, None, None).schema, {"k": "k", "p": ["y", "x"]}, {"p": "float32"}, "error",
                        "the file")
     slices = [FileSlice(path, part) for part in form.footer(path, selection, None).parts]
-    found = ReadTask(form, selection, None, False)([(*slices[:2], *slices[2:])])
-    assert isinstance(found, StreamedRows)
-    packed = pack(found, seal=bytes)
+    streamed = ReadTask(form, selection, None, False)([(*slices[:2], *slices[2:])])
+    assert isinstance(streamed, StreamedRows)
+    packed = pack(streamed, seal=bytes)
     assert [field.shape for field in packed.signatures[0].fields] == [(30_000,), (30_000, 2)]
     for _ in range(2):      # a worker that is lost has it sent again
         memory = Written()
@@ -126,9 +126,9 @@ def _written(form, path: str, filter, count: int, dtype=None) -> tuple[list[tupl
     condition = expression(filter)
     slices = tuple(FileSlice(path, part, index, 2) for part in form.footer(path, selection, condition).parts
                    for index in range(2))
-    found = ReadTask(form, selection, condition, False)([slices])
-    assert isinstance(found, StreamedRows)
-    packed = pack(found, seal=bytes)
+    streamed = ReadTask(form, selection, condition, False)([slices])
+    assert isinstance(streamed, StreamedRows)
+    packed = pack(streamed, seal=bytes)
     memory = Written()
     packed.write_blocks(memory, 0)
     assert len(list(ReadTask(form, selection, condition, False)([slices]))) == packed.count == count
@@ -155,9 +155,9 @@ def test_a_wide_or_remote_file_is_read_a_share_of_its_fields_at_a_time(tmp_path:
     form = Counting()
     selection = select(form.footer(path, None, None).schema, None, None, "error", "the file")
     slices = tuple(FileSlice(path, part) for part in form.footer(path, selection, None).parts)
-    found = ReadTask(form, selection, None, False)([slices])
-    assert isinstance(found, StreamedRows)
-    packed = pack(found, seal=bytes)
+    streamed = ReadTask(form, selection, None, False)([slices])
+    assert isinstance(streamed, StreamedRows)
+    packed = pack(streamed, seal=bytes)
     for _ in range(2):
         memory = Written()
         packed.write_blocks(memory, 0)
@@ -173,8 +173,8 @@ def test_a_small_remote_file_is_opened_once(tmp_path: Path):
         pq.write_table(pa.table({"x": [1.0], "y": [2.0]}), file)
     selection = select(ParquetFormat().footer(path, None, None).schema, None, None, "error", "the file")
     slices = tuple(FileSlice(path, part) for part in ParquetFormat().footer(path, selection, None).parts)
-    found = ReadTask(ParquetFormat(), selection, None, False)([slices])
-    assert not isinstance(found, StreamedRows) and list(found) == [{"x": 1.0, "y": 2.0}]
+    records = ReadTask(ParquetFormat(), selection, None, False)([slices])
+    assert not isinstance(records, StreamedRows) and list(records) == [{"x": 1.0, "y": 2.0}]
 
 
 @pytest.mark.parametrize(("table", "more"), [("the DataFrame", ""), ("a.parquet", r"; of files Spark takes such.*")])
@@ -190,9 +190,9 @@ def test_names_in_any_case_mean_the_only_column_that_they_may():
     schema = [("x", number), ("Point", inner), ("y", number), ("Y", number)]
 
     def fields(columns, dtype=None, nulls="error"):
-        found = select(schema, columns, dtype, nulls, "the table", is_case_sensitive=False)
-        return {field.name: (found.columns[field.columns[0]].name, field.dtype, found.columns[field.columns[0]].nulls)
-                for field in found.fields}
+        choice = select(schema, columns, dtype, nulls, "the table", is_case_sensitive=False)
+        return {field.name: (choice.columns[field.columns[0]].name, field.dtype, choice.columns[field.columns[0]].nulls)
+                for field in choice.fields}
 
     assert fields(["X", "POINT.a"]) == {"X": ("x", "float64", None), "POINT.a": ("Point.A", "float64", None)}
     assert list(fields(["point", "Y"])) == ["point.A", "point.b", "Y"] and fields(["Y", "x"])["Y"][0] == "Y"
@@ -247,14 +247,14 @@ def test_statistics_leave_out_no_row_that_a_filter_keeps(tmp_path: Path, name: s
     fewer = [x > 1.5, k < 100, x.is_null(), ~(f < 3) & (k > 20_000), (x > 1) | (k < 5)]
     all_of_parquet = [~(x <= 2), x != 0]         # as any row group may have NaN; stripes say whether they have
     for condition in [*fewer, *all_of_parquet, x.is_nan(), k * 2 > 59_000, pa.compute.field("s") == "a"]:
-        found = form.footer(path, selection, condition).parts
-        for slices in ([FileSlice(path, part) for part in found],
-                       [FileSlice(path, part, index, 2) for part in found for index in range(2)]):
+        kept = form.footer(path, selection, condition).parts
+        for slices in ([FileSlice(path, part) for part in kept],
+                       [FileSlice(path, part, index, 2) for part in kept for index in range(2)]):
             read = [number for _, batch in form.batches(slices, selection, condition)
                     for number in batch.column(0).to_pylist()]
             assert read == table.filter(condition).column("k").to_pylist(), condition
         if any(condition is each for each in fewer + all_of_parquet * (name == "orc")):
-            assert len(found) < len(parts), condition
+            assert len(kept) < len(parts), condition
 
 
 @pytest.mark.parametrize("codec", ["uncompressed", "zlib", "snappy", "zstd", "lz4"])
@@ -266,9 +266,9 @@ def test_stripes_are_those_that_arrow_reads(tmp_path: Path, codec: str):
     orc.write_table(pa.table(columns), path, compression=codec, stripe_size=1 << 20)
     with open(path, "rb") as source:
         file = orc.ORCFile(source)
-        found = stripes(source, file)
-        assert [each.rows for each in found] == [file.read_stripe(number).num_rows for number in range(file.nstripes)]
-    assert len(found) > 1 and found[0].start < found[0].stop <= found[1].start
+        cut = stripes(source, file)
+        assert [each.rows for each in cut] == [file.read_stripe(number).num_rows for number in range(file.nstripes)]
+    assert len(cut) > 1 and cut[0].start < cut[0].stop <= cut[1].start
 
 
 def test_a_file_that_has_more_rows_than_were_counted(tmp_path: Path):
@@ -277,8 +277,8 @@ def test_a_file_that_has_more_rows_than_were_counted(tmp_path: Path):
 
     class Growing(ParquetFormat):
         def masks(self, slices, filter):
-            for each, mask in super().masks(slices, filter):
-                yield each, mask.slice(1)
+            for batch, mask in super().masks(slices, filter):
+                yield batch, mask.slice(1)
 
     pq.write_table(pa.table({"x": np.arange(10.0)}), path)
     form, condition = Growing(), expression([("x", ">", 3)])
@@ -313,7 +313,7 @@ class Passed:
 
 
 def _passed(records: Any) -> tuple[Passed, Any]:
-    """Return what was written of records, and their layout, shapes and content."""
+    """Write records, and return the writing, and their layout, shapes and content."""
     tracemalloc.start()
     before, target = pa.total_allocated_bytes(), Passed()
     try:
@@ -338,22 +338,22 @@ def _vectors(lengths: np.ndarray) -> Any:
          pa.ListArray.from_arrays(values.offsets, places), values], list(VECTOR))
 
 
-@pytest.mark.parametrize(("made", "form"), [(_ragged, "ragged"), (_vectors, "sparse"),
+@pytest.mark.parametrize(("make", "form"), [(_ragged, "ragged"), (_vectors, "sparse"),
                                             (lambda lengths: _ragged(lengths * 0 + 300), "array")])
 @pytest.mark.parametrize("filter", [None, [("k", ">", 100)]])
 @pytest.mark.parametrize("name", ["orc", "parquet"])
-def test_rows_of_several_lengths_are_read_while_they_are_written(tmp_path: Path, name: str, filter, made, form: str):
+def test_rows_of_several_lengths_are_read_while_they_are_written(tmp_path: Path, name: str, filter, make, form: str):
     module = pytest.importorskip(f"pyarrow.{name}")
     path, rows = str(tmp_path / "rows"), 4000
     size = {"stripe_size": 1 << 16, "batch_size": 64} if name == "orc" else {"row_group_size": 200}
-    module.write_table(pa.table({"k": np.arange(rows), "w": made(np.arange(rows) % 7 * 100)}), path, **size)
+    module.write_table(pa.table({"k": np.arange(rows), "w": make(np.arange(rows) % 7 * 100)}), path, **size)
     files, condition = OrcFormat() if name == "orc" else ParquetFormat(), expression(filter)
     selection = select(files.footer(path, None, None).schema, ["w", "k"], None, "error", "the file")
     slices = tuple(FileSlice(path, part) for part in files.footer(path, selection, condition).parts)
     task = ReadTask(files, selection, condition, False, True)
-    found = task([slices])
-    assert isinstance(found, StreamedRows)
-    streamed, content = _passed(found)
+    records = task([slices])
+    assert isinstance(records, StreamedRows)
+    streamed, content = _passed(records)
     held, expected = _passed(Rows(task._arrays(slices)))
     assert content == expected and expected[0].parts[0].form == form
     assert held.most > streamed.nbytes > 9_000_000 and streamed.most < streamed.nbytes / 4
@@ -365,8 +365,8 @@ def test_a_little_of_rows_of_several_lengths_is_read_once(tmp_path: Path):
     pq.write_table(pa.table({"w": [[1.0], [2.0, 3.0]]}), path)
     selection = select(files.footer(path, None, None).schema, None, None, "error", "the file")
     slices = tuple(FileSlice(path, part) for part in files.footer(path, selection, None).parts)
-    found = ReadTask(files, selection, None, False, True)([slices])
-    assert not isinstance(found, StreamedRows) and list(map(list, found)) == [[1.0], [2.0, 3.0]]
+    records = ReadTask(files, selection, None, False, True)([slices])
+    assert not isinstance(records, StreamedRows) and list(map(list, records)) == [[1.0], [2.0, 3.0]]
 
 
 @pytest.mark.parametrize(("rows", "words"), [(1, "of 3 rows had 1"), (4, "of 3 rows had 4")])
@@ -390,9 +390,9 @@ def test_text_is_read_while_it_is_written(tmp_path: Path, filter, monkeypatch: p
     task = CsvTask(tuple(names), kinds, True, ",", selection, expression(filter), False, str(path))
     middle = path.stat().st_size // 3
     splits = [TextSplit(str(path), 0, middle), TextSplit(str(path), middle, path.stat().st_size)]
-    found = task(splits)
-    assert isinstance(found, StreamedRows)
-    streamed, content = _passed(found)
+    records = task(splits)
+    assert isinstance(records, StreamedRows)
+    streamed, content = _passed(records)
     held, expected = _passed(Rows(task._arrays(splits)))
     assert content == expected and expected[2] == (600_000 if filter is None else 480_000)
     assert held.most > streamed.nbytes > 10 << 20 and streamed.most < streamed.nbytes / 4

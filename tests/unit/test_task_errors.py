@@ -40,7 +40,7 @@ of two lines
 
 
 def test_words_may_have_lines_like_those_of_frames():
-    """Words that are cut to their last lines would say nothing."""
+    """Keep all words, as words that are cut to their last lines would say nothing."""
     own = "ours.Refused: x[7] is none of 3\n  File \"/here/mine.py\", line 9, in f\n    x[7]\n    ^^^^"
     assert str(task_error(SPARK.format(end="").replace("ValueError: not a number\nof two lines", own))) == \
         f"""a function that Spark ran raised {own}

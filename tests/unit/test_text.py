@@ -42,13 +42,13 @@ def test_every_line_is_in_one_split(tmp_path: Path, monkeypatch, text, piece):
     text = re.sub(b"\r(?!\n)", b"\n", text)
     for skip in (0, 2):
         for parts in range(1, len(text) + 2):
-            found = []
+            rows = []
             for split in splits(str(path), parts):
                 with path.open("rb") as file:
                     for start, data in reader.lines(reader.TextFile(file), split, skip):
                         assert text[start:start + len(data)] == data
-                        found += data.split(b"\n")[:-1] if data.endswith(b"\n") else data.split(b"\n")
-            assert found == (text.removesuffix(b"\n").split(b"\n")[skip:] if text.strip() else found)
+                        rows += data.split(b"\n")[:-1] if data.endswith(b"\n") else data.split(b"\n")
+            assert rows == (text.removesuffix(b"\n").split(b"\n")[skip:] if text.strip() else rows)
 
 
 @pytest.mark.parametrize("piece", [5, 1 << 20])
@@ -62,8 +62,8 @@ def test_lines_end_at_cr_too(tmp_path: Path, monkeypatch, ends, name, packed, pi
                                           for number, row in enumerate(rows))
     (tmp_path / name).write_bytes(packed(text))
     for skip, parts in ((1, 1), (1, 7), (1, 40), (3, 5)):
-        found = [row.tolist() for split in splits(str(tmp_path), parts) for row in Reader(THREE, skip, False)([split])]
-        assert found == rows[skip - 1:]
+        parsed = [row.tolist() for split in splits(str(tmp_path), parts) for row in Reader(THREE, skip, False)([split])]
+        assert parsed == rows[skip - 1:]
 
 
 def test_columns_are_counted_and_faults_named_in_lines_that_end_in_cr(tmp_path: Path):
@@ -76,9 +76,9 @@ def test_columns_are_counted_and_faults_named_in_lines_that_end_in_cr(tmp_path: 
 def test_files_are_found_and_cut(tmp_path: Path):
     for name, size in (("b.txt", 100), ("a.txt", 45), ("c.txt.gz", 200), ("_SUCCESS", 1), (".hidden", 1), ("empty", 0)):
         (tmp_path / name).write_bytes(b"1\n" * (size // 2) + b"2" * (size % 2))
-    found = [(Path(split.path).name, split.start, split.end) for split in splits(str(tmp_path), 6)]
+    cuts = [(Path(split.path).name, split.start, split.end) for split in splits(str(tmp_path), 6)]
     # A split is a sixth of all, and at most a tenth of one more is left to the last.
-    assert found == [("a.txt", 0, 45), ("b.txt", 0, 57), ("b.txt", 57, 100), ("c.txt.gz", 0, 200)]
+    assert cuts == [("a.txt", 0, 45), ("b.txt", 0, 57), ("b.txt", 57, 100), ("c.txt.gz", 0, 200)]
     assert [split.end for split in splits(f"{tmp_path}/a.txt, {tmp_path}/b*", 1)] == [45, 100]
     assert splits(f"file://{tmp_path}/a.txt", 1) == [TextSplit(f"file://{tmp_path}/a.txt", 0, 45)]
     assert splits(f"file://{tmp_path}", 1)[1].path == f"file://{tmp_path}/b.txt"
@@ -95,14 +95,14 @@ def test_blanks_between_numbers_may_be_any(text):
 
 def test_numbers_are_read_as_numpy_reads_them():
     text = ["1e-46", "3.4028235e38", "nan", "-inf", "16777217", "0.1", "-0.0", "1e400"]
-    found = Format(",", "float32", 1, (("", 0),)).parsed("\n".join(text).encode())[""]
+    numbers = Format(",", "float32", 1, (("", 0),)).parsed("\n".join(text).encode())[""]
     with np.errstate(over="ignore"):
-        assert found.tobytes() == np.array(list(map(float, text))).astype(np.float32).tobytes()
+        assert numbers.tobytes() == np.array(list(map(float, text))).astype(np.float32).tobytes()
 
 
 def test_columns_become_fields():
-    found = Format(",", "int64", 3, (("y", 2), ("x", (1, 0)))).parsed(b'1,2,"3"\n4, 5 ,9007199254740993\n')
-    assert found["x"].tolist() == [[2, 1], [5, 4]] and found["y"].tolist() == [3, 9007199254740993]
+    fields = Format(",", "int64", 3, (("y", 2), ("x", (1, 0)))).parsed(b'1,2,"3"\n4, 5 ,9007199254740993\n')
+    assert fields["x"].tolist() == [[2, 1], [5, 4]] and fields["y"].tolist() == [3, 9007199254740993]
     assert THREE.parsed(b"   ")[""].shape == (0, 3)
 
 
@@ -120,15 +120,15 @@ def test_a_bad_line_is_named(tmp_path: Path, monkeypatch, line, fault, name):
     assert f"{path}, line 82: {fault}" in str(raised.value)
 
 
-@pytest.mark.parametrize(("given", "message"), [
+@pytest.mark.parametrize(("arguments", "message"), [
     ({"skip": -1}, "skip=-1; it is how many lines"), ({"skip": "a"}, "skip='a'; it is how many lines"),
     ({"minPartitions": "x"}, "minPartitions='x'; it is a whole number"), ({"dtype": "U3"}, "cannot be read as <U3"),
     ({"delimiter": "::"}, "one character, and not '::'"), ({"dtype": {"a": "i4"}}, "one dtype, of all columns: one"),
     ({"dtype": "number"}, "dtype='number' is no dtype; there are float32"), ({"dtype": [1]}, "is no dtype")])
-def test_arguments_that_say_nothing_are_refused_without_spark(tmp_path: Path, given, message):
+def test_arguments_that_say_nothing_are_refused_without_spark(tmp_path: Path, arguments, message):
     (tmp_path / "empty.txt").touch()
     with pytest.raises(PlanError, match=message):
-        reader.read_text(RUNNING, tmp_path / "empty.txt", **{"minPartitions": 1, **given})
+        reader.read_text(RUNNING, tmp_path / "empty.txt", **{"minPartitions": 1, **arguments})
 
 
 @pytest.mark.parametrize(("columns", "message"), [

@@ -54,7 +54,8 @@ def files(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def small(tmp_path: Path, files: Path) -> Iterator[Bench]:
-    """A worker whose device has room for a part, host memory for two more partitions, and a directory for files."""
+    """Start a worker whose device has room for a part, host memory for two more partitions, and a directory for files.
+    """
     with bench(tmp_path, DEVICE, **SMALL, host_memory=128 * KIB, spill_dir=str(files)) as worker:
         yield worker
 
@@ -100,8 +101,8 @@ def test_a_budget_of_nothing_is_an_error_or_files(tmp_path: Path, files: Path):
 
 def test_all_tiers_give_the_bits_of_one(small: Bench, expected: bytes):
     small.put(1, PARTITIONS, "tiers+disk")
-    found = places(small)
-    assert found == [NAME] * 5 + ["host"] * 2 + ["disk"] * 5
+    tiers = places(small)
+    assert tiers == [NAME] * 5 + ["host"] * 2 + ["disk"] * 5
     assert sums(small) == expected and sums(small) == expected
     assert [block[""].tobytes() for blocks in small.fetched(1) for block in blocks] == \
         [blocks[0][""].tobytes() for blocks in PARTITIONS]
@@ -118,7 +119,7 @@ SIDES = {
 
 
 def joined(worker: Bench, keys: tuple[np.ndarray, np.ndarray], *, tuples: bool, place: str) -> dict[str, np.ndarray]:
-    """The pairs of two sides, of which the rows of one are wide, by keys that are numbers or tuples."""
+    """Return the pairs of two sides, of which the rows of one are wide, by keys that are numbers or tuples."""
     names = ("0.0", "0.1") if tuples else ("0",)
     for vrdd, width in ((1, 3), (2, 1)):
         rows = keys[vrdd - 1]
@@ -140,9 +141,9 @@ def test_a_join_for_which_there_is_no_room_is_made_in_parts(tmp_path: Path, kind
         for place, memory in (("tiers", 48), ("tiers", 160), ("tiers+disk", 48)):
             host = {"host_memory": 64 * KIB} if "disk" in place else {}
             with bench(tmp_path, DEVICE, memory=memory * KIB, stream=memory * KIB // 8, **host) as worker:
-                found = joined(worker, SIDES[kind], tuples=tuples, place=place)
-                assert list(found) == list(expected)
-                assert all(found[name].tobytes() == expected[name].tobytes() for name in found)
+                pairs = joined(worker, SIDES[kind], tuples=tuples, place=place)
+                assert list(pairs) == list(expected)
+                assert all(pairs[name].tobytes() == expected[name].tobytes() for name in pairs)
                 for vrdd in (1, 2, 3):
                     worker.process._names.release([vrdd])
                 assert worker.process.report().memory[0].used == 0
@@ -183,7 +184,7 @@ def test_a_disk_that_is_full_or_fails_loses_nothing(small: Bench, files: Path, e
 
 
 def test_partitions_by_keys_are_kept_last(small: Bench):
-    """What is kept is no longer the plan's, so that a step behind it has nothing to work on."""
+    """Refuse a step behind it, as what is kept is no longer the plan's, so that the step has nothing to work on."""
     small.put(1, [[{"0": np.arange(8), "1": np.ones(8)}]])
     steps = ToDeviceStep(), PartitionByKeyStep("partitionBy", "0", 2, "hash", b"", b""), KeepKeyedStep(1, "y")
     with pytest.raises(PlanError, match="kept by a plan's last step"):
@@ -309,7 +310,7 @@ def test_a_plan_in_waves_leaves_nothing_to_the_collector(small: Bench, expected:
 
 
 def _mapped() -> int:
-    """How many memfds are mapped."""
+    """Return the number of memfds that are mapped."""
     return Path("/proc/self/maps").read_text(encoding="utf-8").count("memfd:vispark")
 
 
@@ -317,7 +318,7 @@ def _mapped() -> int:
 @pytest.mark.parametrize("persistent", [False, True], ids=["once", "from then on"])
 def test_the_nth_allocation_refused_loses_nothing(small: Bench, expected: bytes, monkeypatch: pytest.MonkeyPatch,
                                                   persistent: bool):
-    """Of a device, in every plan of a few, until none is left to refuse."""
+    """Refuse an allocation of a device in every plan of a few, until none is left to refuse."""
     small.put(1, PARTITIONS, "tiers+disk")
     device = type(small.process._pool.devices[0])
     allocate = device.allocate

@@ -1,4 +1,4 @@
-"""How rows are dealt to the thread blocks of a table launch."""
+"""Dealing of rows to the thread blocks of a table launch."""
 
 from __future__ import annotations
 

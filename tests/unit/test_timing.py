@@ -17,7 +17,7 @@ from tests.unit.test_recordings import ROWS, summing
 
 
 def profiled(path: Path, device: str) -> Times:
-    """What a plan with a copy in, two launches and a copy out says of its time."""
+    """Return the times of a plan with a copy in, two launches and a copy out."""
     with bench(path, device) as worker:
         worker.put(1, [[{"": ROWS}], [{"": ROWS[:9]}]])
         request = worker.request(summing(worker), (1,), [np.float32(1), np.ones(4, "f4"), np.float32(0)])

@@ -27,7 +27,7 @@ def compare(fn: Callable, data, tolerance: float = 4) -> None:
 
 
 def ends(dtype: str) -> np.ndarray:
-    """The least and the greatest numbers of an integer type, what lies beside them, and small ones."""
+    """Return the least and the greatest numbers of an integer type, what lies beside them, and small ones."""
     low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
     return np.array(sorted({low, low + 1, low // 2, 0, 1, 2, 7, high // 2, high - 1, high}
                            | ({-1, -2, -7} if low else set())), dtype)
@@ -78,7 +78,7 @@ def _areas(p):
 
 
 def far(dtype: str) -> np.ndarray:
-    """Rows whose differences and sums leave an integer type."""
+    """Return rows whose differences and sums leave an integer type."""
     low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
     return np.array([[10, 5, 1, 0], [low, high, low, high], [high] * 4, [low] * 4, [high // 2 + 1] * 4], dtype)
 
@@ -115,7 +115,7 @@ def _shares(p):
 
 
 def awkward(dtype: str) -> np.ndarray:
-    """Rows with infinities, NaN, zeros of both signs and the greatest numbers."""
+    """Return rows with infinities, NaN, zeros of both signs and the greatest numbers."""
     most = float(np.finfo(dtype).max)
     inf, nan = np.inf, np.nan
     return np.array([[10, 5, 1, 0.5, -3], [most, 1, most, -most, 2], [inf, 1, 2, 3, 4], [-inf, inf, 0, 1, 2],
@@ -151,8 +151,8 @@ def test_quantiles_at_shares_from_data(dtype: str):
     p = np.concatenate([awkward("float64")[:-1]] * 3)
     compare(lambda p, q: (np.quantile(p, q), np.percentile(p, q * 100)), {
         "p": p, "q": np.linspace(0, 1, len(p)).astype(dtype)})
-    found = translated(lambda p, q: np.quantile(p, q), {"p": p[:3], "q": np.array([-0.5, 1.5, np.nan])})
-    assert np.isnan(found).all()
+    quantiles = translated(lambda p, q: np.quantile(p, q), {"p": p[:3], "q": np.array([-0.5, 1.5, np.nan])})
+    assert np.isnan(quantiles).all()
 
 
 @pytest.mark.parametrize(("fn", "words"), [

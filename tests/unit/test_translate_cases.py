@@ -36,8 +36,8 @@ UNIT = 60
 
 @functools.cache
 def _unit(number: int) -> dict[Case, list[Any] | TranslationError]:
-    """What the kernels of a unit's cases give for each element."""
-    found: dict[Case, list[Any] | TranslationError] = {}
+    """Return the results of the kernels of a unit's cases for each element."""
+    results: dict[Case, list[Any] | TranslationError] = {}
     launches: dict[Case, Launch] = {}
     for case in CASES[number * UNIT:(number + 1) * UNIT]:
         fields = case.data if isinstance(case.data, dict) else {"": case.data}
@@ -45,22 +45,22 @@ def _unit(number: int) -> dict[Case, list[Any] | TranslationError]:
             call = TracedCall(trace(case.fn, case.args), case.args)
             launches[case] = Launch(fuse((call,), record_of(case.data)), call, fields)
         except TranslationError as error:
-            found[case] = error
-    made = runner("host").run(list(launches.values()), kept=True)
-    for (case, launch), outputs in zip(launches.items(), made, strict=True):
-        found[case] = [build(launch.kernel, launch.kernel.structure, [output[i] for output in outputs])
-                       for i in range(launch.count)]
-    return found
+            results[case] = error
+    written = runner("host").run(list(launches.values()), kept=True)
+    for (case, launch), outputs in zip(launches.items(), written, strict=True):
+        results[case] = [build(launch.kernel, launch.kernel.structure, [output[i] for output in outputs])
+                         for i in range(launch.count)]
+    return results
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.construct) for case in CASES])
 def test_the_kernel_does_what_the_function_does(case: Case):
     expected = plain(case.fn, case.data, *case.args)
-    found = _unit(CASES.index(case) // UNIT)[case]
-    if isinstance(found, TranslationError):
-        raise found
-    assert len(expected) == len(found)
-    for number, (one, other) in enumerate(zip(expected, found, strict=True)):
+    results = _unit(CASES.index(case) // UNIT)[case]
+    if isinstance(results, TranslationError):
+        raise results
+    assert len(expected) == len(results)
+    for number, (one, other) in enumerate(zip(expected, results, strict=True)):
         wanted = promoted(one, other) if case.promoted else one
         assert not difference(wanted, other, case.tolerance), f"element {number}"
 

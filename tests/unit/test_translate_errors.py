@@ -1,5 +1,6 @@
-"""What the language lacks is an error where ``trace`` is called, at the user's line; what types forbid, one of
-``specialise``."""
+"""Errors where ``trace`` is called, at the user's line, of what the language lacks; of ``specialise``, of what types
+forbid.
+"""
 
 # What a linter would change is what is tried here.
 # ruff: noqa: C416, F841, RUF015, SIM108
@@ -55,8 +56,8 @@ def _listed(p):
 
 
 def _lengthened(p):
-    other = found = [p[0]]
-    found += [p[1]]
+    other = items = [p[0]]
+    items += [p[1]]
     return len(other)
 
 
@@ -456,10 +457,10 @@ def _loop_type(x):
 
 
 def _growing_list(p):
-    found = []
+    items = []
     for i in range(3):
-        found = found + [p[i]]      # noqa: RUF005 - as users write it
-    return np.array(found)
+        items = items + [p[i]]      # noqa: RUF005 - as users write it
+    return np.array(items)
 
 
 def _jump_over_rows(p):
@@ -484,7 +485,7 @@ FORBIDDEN = [
     (_shapes, ROWS, (), r"y: a value is float32 array \(4,\) on one way and float32 array \(3,\) on another"),
     (_big, ROWS, (), "1,280,000 bytes; at most"),
     (_loop_type, NUMBERS, (), "y is float32 in one turn of the loop and bool in another"),
-    (_growing_list, ROWS, (), r"found is a list of 0 in one turn .* make it at once, found = \[\.\.\. for"),
+    (_growing_list, ROWS, (), r"items is a list of 0 in one turn .* make it at once, items = \[\.\.\. for"),
     (_calls_itself_through, NUMBERS, (), "recursion is not supported"),
     (lambda p: p + np.zeros(3), ROWS, (), r"shapes \(4,\) and \(3,\) do not fit"),
     (lambda p: p[4], ROWS, (), "index 4 is outside an axis of length 4"),
@@ -511,7 +512,7 @@ FORBIDDEN = [
     (lambda p: len([p[0]] + (p[1],)), ROWS, (), r"Python has no \+ of a list and a tuple"),
     (lambda p: _listed(p), ROWS, (), r"a list cannot be a record or a part of one; .* np\.array"),
     (lambda p: (p[0], _listed(p)), ROWS, (), "a list cannot be a record or a part of one"),
-    (_lengthened, ROWS, (), r"found \+= changes the list under all of its names; write found = found \+"),
+    (_lengthened, ROWS, (), r"items \+= changes the list under all of its names; write items = items \+"),
     (lambda p: Place(p[0], p[1]), ROWS, (), "a named tuple of x, y would come back as a plain tuple"),
     (lambda p: (1, Place(p[0], p[1])), ROWS, (), "a named tuple of x, y would come back"),
     (lambda p: Place(p[0]), ROWS, (), "Place needs its argument y"),

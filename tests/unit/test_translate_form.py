@@ -79,8 +79,8 @@ def test_captures_are_copied_when_the_function_is_traced():
     function = trace(closure(2.0, table))
     table[0] = 100
     calls = (TracedCall(function),)
-    found, = launch(fuse(calls, FLOAT), calls, (F32[:3],))
-    assert found[""].tolist() == [1, 1, 3]
+    outputs, = launch(fuse(calls, FLOAT), calls, (F32[:3],))
+    assert outputs[""].tolist() == [1, 1, 3]
 
 
 def test_other_values_of_arguments_and_captures_give_the_same_kernel():
@@ -160,17 +160,17 @@ def test_blocks_are_seen_without_their_leading_axis():
 def test_any_number_of_elements(count: int, staged: bool):
     data = rows(count, 6)
     expected = plain(lambda p: (p[1:] * p[0], p[2] > 0), data)
-    found = translated(lambda p: (p[1:] * p[0], p[2] > 0), data, staged=staged)
-    assert len(found) == count
-    assert not "".join(difference(one, other) for one, other in zip(expected, found, strict=True))
+    results = translated(lambda p: (p[1:] * p[0], p[2] > 0), data, staged=staged)
+    assert len(results) == count
+    assert not "".join(difference(one, other) for one, other in zip(expected, results, strict=True))
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "float16", "float64", "complex128"])
 @pytest.mark.parametrize("length", [1, 2, 7, 64])
 def test_rows_of_all_sizes_through_shared_memory(dtype: str, length: int):
     data = rows(130, length, "int8").astype(dtype)
-    found = translated(lambda p: p[::-1], data, staged=True)
-    assert np.array_equal(np.array(found), data[:, ::-1])
+    results = translated(lambda p: p[::-1], data, staged=True)
+    assert np.array_equal(np.array(results), data[:, ::-1])
 
 
 def test_an_index_outside_ends_the_kernel():
@@ -194,5 +194,5 @@ def test_a_stencil_is_the_plain_function_when_called():
 def test_lambdas_that_only_return_a_constant_are_told_apart():
     """Python 3.12 does not say where in a line their code stands."""
     one, row, product, other = (lambda p: 1), (lambda p: (3, 1)), (lambda p: 2 * 3), (lambda q: 4 * 5)
-    found = [translated(each, np.float32([1, 2])) for each in (one, row, product, other)]
-    assert found == [[1, 1], [(3, 1), (3, 1)], [6, 6], [20, 20]]
+    results = [translated(each, np.float32([1, 2])) for each in (one, row, product, other)]
+    assert results == [[1, 1], [(3, 1), (3, 1)], [6, 6], [20, 20]]

@@ -37,7 +37,7 @@ GOLDEN = [case for case in CASES if case.golden]
 
 
 def source_of(case: Case) -> str:
-    """A case's source as it is kept."""
+    """Return a case's source as it is kept."""
     kernel = fuse((TracedCall(trace(case.fn, case.args), case.args),), record_of(case.data))
     return f"// kernels: {kernel.name}\n// {case.construct}\n{kernel.source}"
 
@@ -94,5 +94,5 @@ def test_a_size_as_a_gpu_computes_it_is_the_nearest_number(dtype: str):
     source = source.replace(".h\"\n", f".h\"\nnamespace gpu {{\n{hypot[0]}}}\n", 1)
     outputs, = launch(replace(kernel, source=source), (call,), (data,))
     for i, expected in enumerate(plain(_sizes, data)):
-        found = build(kernel, kernel.structure, [outputs[one.name][i] for one in kernel.outputs])
-        assert not difference(expected, found, 1)
+        result = build(kernel, kernel.structure, [outputs[one.name][i] for one in kernel.outputs])
+        assert not difference(expected, result, 1)

@@ -38,9 +38,9 @@ W, W1, W2 = weights(WIDTH - 1, CLASSES), weights(WIDTH - 1, HIDDEN), weights(HID
 
 
 def rows(count: int, width: int = WIDTH) -> np.ndarray:
-    found = np.random.default_rng(1).normal(size=(count, width)).astype("f4")
-    found[:, 0] = np.arange(count) % CLASSES
-    return found
+    data = np.random.default_rng(1).normal(size=(count, width)).astype("f4")
+    data[:, 0] = np.arange(count) % CLASSES
+    return data
 
 
 def kernel_of(fn: Callable[..., Any], data: Data, *args: Any, shared_limit: int = SHARED_LIMIT) -> TableKernel:
@@ -48,31 +48,31 @@ def kernel_of(fn: Callable[..., Any], data: Data, *args: Any, shared_limit: int 
 
 
 def totals(fn: Callable[..., Any], data: Data, *args: Any, tiles: int = 2) -> list[np.ndarray]:
-    """What a kernel leaves of all rows as on Hopper, joined, for each output."""
+    """Return the totals of all rows that a kernel leaves as on Hopper, joined, for each output."""
     calls, kernel = (TracedCall(trace(fn, args), args),), kernel_of(fn, data, *args)
     assert "rows::GroupOuter<" in kernel.source
-    found = launch(kernel, calls, (data,), options=AS_ON_HOPPER, tiles=tiles)
-    return [np.sum([work[output.name] for work in found], axis=0).reshape(output.shape) for output in kernel.outputs]
+    works = launch(kernel, calls, (data,), options=AS_ON_HOPPER, tiles=tiles)
+    return [np.sum([work[output.name] for work in works], axis=0).reshape(output.shape) for output in kernel.outputs]
 
 
 def wanted(fn: Callable[..., Any], data: np.ndarray, *args: np.ndarray) -> list[np.ndarray]:
-    """The sums of float64."""
-    found = [fn(row, *(arg.astype("f8") for arg in args)) for row in data.astype("f8")]
-    return [np.sum(part, axis=0) for part in zip(*found, strict=True)] if isinstance(found[0], tuple) \
-        else [np.sum(found, axis=0)]
+    """Return the sums of float64."""
+    results = [fn(row, *(arg.astype("f8") for arg in args)) for row in data.astype("f8")]
+    return [np.sum(part, axis=0) for part in zip(*results, strict=True)] if isinstance(results[0], tuple) \
+        else [np.sum(results, axis=0)]
 
 
-def close(found: list[np.ndarray], exact: list[np.ndarray]) -> None:
-    assert len(found) == len(exact)
-    for one, other in zip(found, exact, strict=True):
+def close(sums: list[np.ndarray], exact: list[np.ndarray]) -> None:
+    assert len(sums) == len(exact)
+    for one, other in zip(sums, exact, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=2e-6 * np.abs(other).max())
 
 
-@pytest.mark.parametrize(("fn", "given"), [(softmax, (W,)), (turned, (W,)), (network, (W1, W2))])
+@pytest.mark.parametrize(("fn", "matrices"), [(softmax, (W,)), (turned, (W,)), (network, (W1, W2))])
 @pytest.mark.parametrize(("count", "tiles"), [(1, 1), (203, 3), (320, 9)])
-def test_gradients(fn: Callable[..., Any], given: tuple[np.ndarray, ...], count: int, tiles: int):
+def test_gradients(fn: Callable[..., Any], matrices: tuple[np.ndarray, ...], count: int, tiles: int):
     data = rows(count)
-    close(totals(fn, data, *given, tiles=tiles), wanted(fn, data, *given))
+    close(totals(fn, data, *matrices, tiles=tiles), wanted(fn, data, *matrices))
 
 
 @pytest.mark.parametrize("width", [36, 40])
@@ -99,10 +99,10 @@ def test_works_that_are_not_finite_go_by_tiles(value: float):
     data[77, 3] = value
     with np.errstate(all="ignore"):
         exact = wanted(softmax, data, W)[0].astype("f4")
-        found, = totals(softmax, data, W)
-    np.testing.assert_array_equal(np.isnan(found), np.isnan(exact))
+        sums, = totals(softmax, data, W)
+    np.testing.assert_array_equal(np.isnan(sums), np.isnan(exact))
     finite = np.isfinite(exact)
-    np.testing.assert_allclose(found[finite], exact[finite], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(sums[finite], exact[finite], rtol=1e-4, atol=1e-4)
 
 
 def sort(p, w):

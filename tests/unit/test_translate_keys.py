@@ -49,11 +49,11 @@ def test_sums_are_exact_in_any_order(groups: int, place: str):
         joined = {name: functools.reduce(np.minimum if name == "1.2" else np.add, [one[name] for one in left])
                   for name in ("0", "1.0", "1.1", "1.1 overflow", "1.2")}
         for key in np.unique(data["k"]):
-            mine = data["k"] == key
-            values, numbers = data["v"][mine].astype("f8"), data["n"][mine]
+            rows = data["k"] == key
+            values, numbers = data["v"][rows].astype("f8"), data["n"][rows]
             exact = math.fsum(values)
             assert joined["1.0"][key] == pytest.approx(exact, rel=1e-15, abs=0 if place == "device" else 1e22)
-            assert joined["0"][key] == mine.sum() and joined["1.1"][key] == np.sum(numbers)
+            assert joined["0"][key] == rows.sum() and joined["1.1"][key] == np.sum(numbers)
             assert joined["1.1 overflow"][key] == pytest.approx(np.abs(numbers).astype("f8").sum())
             assert joined["1.2"][key] == numbers.min()
         assert joined["0"].sum() == len(data["k"])
@@ -65,18 +65,18 @@ def _two(k, v):
 
 
 def _number(sums: np.ndarray) -> np.ndarray:
-    """Sums with what rounding took from them, which has no meaning where they are no number."""
+    """Return sums with what rounding took from them, which has no meaning where they are no number."""
     return np.where(np.isfinite(sums["sum"]), sums["sum"] + sums["lost"], sums["sum"]) if sums.dtype.names else sums
 
 
 def _exact_sums(data: dict[str, np.ndarray], kernel: TableKernel, tiles: int, allowed: float = 1e-15) -> None:
-    """That each key's numbers are counted, and their sum is that of whole numbers, rounded once."""
+    """Check that each key's numbers are counted, and that their sum is that of whole numbers, rounded once."""
     left = launch(kernel, (TracedCall(trace(_two)),), (data,), options=AS_ON_GPU, tiles=tiles)
     counts, sums = sum(one["0"] for one in left), sum(_number(one["1"]) for one in left)
     assert counts.sum() == len(data["k"])
     for key in np.unique(data["k"]):
-        mine = data["k"] == key
-        assert counts[key] == mine.sum() and sums[key] == pytest.approx(math.fsum(data["v"][mine]), rel=allowed)
+        rows = data["k"] == key
+        assert counts[key] == rows.sum() and sums[key] == pytest.approx(math.fsum(data["v"][rows]), rel=allowed)
 
 
 def _two_kernel(data: dict[str, np.ndarray], groups: int) -> TableKernel:

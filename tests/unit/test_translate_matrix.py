@@ -1,4 +1,4 @@
-"""Which spellings of the nearest centre are recognised, and which functions are left as they are."""
+"""Recognition of the nearest centre in its spellings, and functions that are left as they are."""
 
 import math
 import operator
@@ -133,15 +133,15 @@ def _named(functions):
 
 @pytest.mark.parametrize("function", _named(LOOPS))
 def test_a_search_by_loops_is_recognised(function):
-    found = recognise(trace(function, (CENTRES,)))
-    assert found.result == Nearest("never", True)
-    assert found.centres == ("argument", 0)
+    search = recognise(trace(function, (CENTRES,)))
+    assert search.result == Nearest("never", True)
+    assert search.centres == ("argument", 0)
 
 
 @pytest.mark.parametrize("function", _named(ARRAYS))
 def test_argmin_over_distances_is_recognised(function):
-    found = recognise(trace(function, (CENTRES,)))
-    assert found.result == Nearest("first", False)
+    search = recognise(trace(function, (CENTRES,)))
+    assert search.result == Nearest("first", False)
 
 
 @pytest.mark.parametrize("function", _named(LOOPS + ARRAYS))
@@ -152,12 +152,12 @@ def test_what_is_recognised_is_the_nearest_centre(function):
 
 
 def test_what_is_returned_beside_it_is_kept():
-    found = recognise(trace(lambda p, c: (closest_point(p, c), (p, 1)), (CENTRES,)))
-    assert found.result == (Nearest("never", True), (Row(), 1))
-    assert isinstance(found.result[1][1], int)
-    found = recognise(trace(lambda p, c: (int(np.argmin(norm(c - p, axis=1))), (p, 1.0)), (CENTRES,)))
-    assert found.result == (Nearest("first", True), (Row(), 1.0))
-    assert isinstance(found.result[1][1], float)
+    search = recognise(trace(lambda p, c: (closest_point(p, c), (p, 1)), (CENTRES,)))
+    assert search.result == (Nearest("never", True), (Row(), 1))
+    assert isinstance(search.result[1][1], int)
+    search = recognise(trace(lambda p, c: (int(np.argmin(norm(c - p, axis=1))), (p, 1.0)), (CENTRES,)))
+    assert search.result == (Nearest("first", True), (Row(), 1.0))
+    assert isinstance(search.result[1][1], float)
 
 
 def test_centres_may_be_captured_or_a_later_argument():

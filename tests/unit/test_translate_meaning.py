@@ -1,4 +1,4 @@
-"""Which functions mean the same of rows as of their array, and which take a pair apart."""
+"""Meaning of functions: the same of rows as of their array, or of a pair that they take apart."""
 
 from __future__ import annotations
 
@@ -98,9 +98,9 @@ def _both_signs(x):
 
 
 def _counted(x):
-    found = 0
-    found += helped(x)
-    return found
+    count = 0
+    count += helped(x)
+    return count
 
 
 def helped(y):

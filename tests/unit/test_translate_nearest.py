@@ -211,8 +211,8 @@ def test_centres_may_be_a_list_as_takeSample_gives_them():
     def captured(p):
         return nearest(p, listed)
 
-    (given, _), (kernel, calls) = made(nearest, listed), made(captured)
-    assert given.source == kernel.source == made(nearest, centres)[0].source
+    (passed, _), (kernel, calls) = made(nearest, listed), made(captured)
+    assert passed.source == kernel.source == made(nearest, centres)[0].source
     assert [value.tolist() for value in kernel.values(calls)] == [centres.tolist()]
 
 
@@ -277,8 +277,8 @@ def test_a_fold_with_other_groups_or_operators_keeps_the_translators_kernel():
     assert made(assign, centres, folding=by_key(CENTRES))[0].name == "nearest_fold"
     assert made(assign, centres, folding=by_key(CENTRES - 1))[0].name == "assign_fold"
     for few, columns, name in ((9, 1000, "nearest_fold"), (9, 48, "assign_fold"), (8, 1200, "assign_fold")):
-        given = points(few, columns)
-        assert made(assign, given, columns=columns, folding=by_key(few))[0].name == name
+        fewer = points(few, columns)
+        assert made(assign, fewer, columns=columns, folding=by_key(few))[0].name == name
     greatest = FieldFold("1.0", "maximum"), FieldFold("1.1", "add", "overflow")
     assert made(assign, centres, folding=by_key(CENTRES, greatest))[0].name == "assign_fold"
 
@@ -360,19 +360,19 @@ def test_constants_beside_the_row_are_added_up():
 # -- the way of a GPU, whose products have bounds --------------------------------------------------------------------
 
 def as_on_gpu(data, centres):
-    """The labels, and how many rows the products left open."""
+    """Return the labels, and the number of rows that the products left open."""
     kernel, calls = made(by_argmin, centres)
     call = "    Shape::labels(x, work.count, room, image, centres, work.of<long long>(1, 1));\n"
     assert call in kernel.source
     counted = call + "    if (threadIdx.x == 0) work.of<long long>(1, 1)[work.count - 1] += 1000 * room.open;\n"
-    (found,) = launch(replace(kernel, source=kernel.source.replace(call, counted)), calls, [data], options=AS_ON_GPU)
-    labels = found[kernel.outputs[0].name]
+    (outputs,) = launch(replace(kernel, source=kernel.source.replace(call, counted)), calls, [data], options=AS_ON_GPU)
+    labels = outputs[kernel.outputs[0].name]
     opened, labels[-1] = divmod(labels[-1], 1000)
     return labels, opened
 
 
 def between(data, centres):
-    """Rows half way between two centres, but for their last bits."""
+    """Put rows half way between two centres, but for their last bits."""
     data[:] = (centres[np.arange(len(data)) % CENTRES] + centres[np.arange(len(data)) * 7 % CENTRES]) / 2
     data *= 1 + np.random.default_rng(3).integers(-1, 2, data.shape).astype("f4") * np.float32(1e-7)
 
@@ -411,9 +411,9 @@ def all_equal(data, centres):
 
 def scaled(factor: float, offset: float = 0) -> Callable:
     def scale(data, centres):
-        for each in (data, centres):
-            each *= np.float32(factor)
-            each += np.float32(offset)
+        for values in (data, centres):
+            values *= np.float32(factor)
+            values += np.float32(offset)
     return scale
 
 

@@ -28,21 +28,21 @@ def rows(count: int, width: int, dtype: str = "float32", seed: int = 1) -> np.nd
 def totals(fn: Callable[..., Any], data: Any, *args: Any, staged: bool = False, matrix: bool = True,
            folding: Folding = ADDED, on: Device | None = None,
            options: tuple[str, ...] = AS_ON_GPU) -> list[np.ndarray]:
-    """What a kernel leaves of all elements, joined, for each output."""
+    """Return the totals of all elements that a kernel leaves, joined, for each output."""
     calls = (TracedCall(trace(fn, args), args),)
     kernel = fuse(calls, record_of(data), folding=folding)
     assert is_matrix_fold(kernel.source) == matrix
-    found = launch(kernel, calls, (data,), options=options if staged else (), tiles=2, on=on)
+    works = launch(kernel, calls, (data,), options=options if staged else (), tiles=2, on=on)
     totals = []
     for output in kernel.outputs:
-        parts = [work[output.name] for work in found]
+        parts = [work[output.name] for work in works]
         parts = [part["sum"] + part["lost"] if part.dtype.names else part for part in parts]
         totals.append(np.sum(parts, axis=0).reshape(output.shape))
     return totals
 
 
-def close(found: np.ndarray, wanted: np.ndarray, rtol: float = 2e-6) -> None:
-    np.testing.assert_allclose(found, wanted, rtol=rtol, atol=rtol * np.abs(wanted).max())
+def close(sums: np.ndarray, wanted: np.ndarray, rtol: float = 2e-6) -> None:
+    np.testing.assert_allclose(sums, wanted, rtol=rtol, atol=rtol * np.abs(wanted).max())
 
 
 SPELLINGS = {
@@ -64,9 +64,9 @@ def test_spellings_are_recognised(fn: Callable[..., Any]):
 @pytest.mark.parametrize("width", [16, 17, 33, 64, 131, 600])
 def test_a_row_by_itself(width: int):
     data = rows(150, width)
-    found, = totals(lambda p: np.outer(p, p), data)
-    close(found, data.T.astype("f8") @ data)
-    assert np.array_equal(found, found.T)
+    gram, = totals(lambda p: np.outer(p, p), data)
+    close(gram, data.T.astype("f8") @ data)
+    assert np.array_equal(gram, gram.T)
 
 
 @pytest.mark.parametrize("width", [17, 33, 64, 131])
@@ -78,14 +78,14 @@ def test_a_row_by_itself_on_a_gpus_way(width: int, count: int):
 
 def _dtype(dtype: str, **where: Any) -> None:
     data = rows(133, 23, dtype)
-    found, = totals(lambda p: np.outer(p[:20], p[2:]), data, **where)
+    sums, = totals(lambda p: np.outer(p[:20], p[2:]), data, **where)
     with np.errstate(over="ignore"):
         wanted = sum((np.outer(p[:20], p[2:]) for p in data[1:]), np.outer(data[0, :20], data[0, 2:]))
     if np.dtype(dtype).kind in "iu":
-        np.testing.assert_array_equal(found.astype(dtype), wanted.astype(dtype))
+        np.testing.assert_array_equal(sums.astype(dtype), wanted.astype(dtype))
     else:
         exact = data[:, :20].T.astype("f8") @ data[:, 2:]
-        close(found, exact, 2e-6 if dtype == "float32" else 1e-14)
+        close(sums, exact, 2e-6 if dtype == "float32" else 1e-14)
 
 
 def _beside_numbers_and_rows(**where: Any) -> None:
@@ -139,10 +139,10 @@ def network_and_loss(p, w1, w2):
 def test_two_layers(staged: bool):
     data, w1, w2 = rows(70, 41), rows(40, 32, seed=3) / 6, rows(32, 10, seed=4) / 6
     data[:, 0] = np.arange(70) % 10
-    for found, *wanted in zip(totals(network_and_loss, data, w1, w2, staged=staged),
-                              *[network_and_loss(p.astype("f8"), w1.astype("f8"), w2.astype("f8")) for p in data],
-                              strict=True):
-        close(found, np.sum(wanted, axis=0), 1e-5)
+    for sums, *wanted in zip(totals(network_and_loss, data, w1, w2, staged=staged),
+                             *[network_and_loss(p.astype("f8"), w1.astype("f8"), w2.astype("f8")) for p in data],
+                             strict=True):
+        close(sums, np.sum(wanted, axis=0), 1e-5)
 
 
 def test_what_a_layer_left_is_not_computed_again():
@@ -161,10 +161,10 @@ def test_a_row_that_changes_behind_its_layer_is_computed_again():
 
     data, w1, w2 = rows(70, 16), rows(16, 32, seed=3) / 6, rows(32, 10, seed=4) / 6
     for staged in (False, True):
-        for found, *wanted in zip(totals(changed, data, w1, w2, staged=staged),
-                                  *[changed(p.astype("f8"), w1.astype("f8"), w2.astype("f8")) for p in data],
-                                  strict=True):
-            close(found, np.sum(wanted, axis=0), 1e-5)
+        for sums, *wanted in zip(totals(changed, data, w1, w2, staged=staged),
+                                 *[changed(p.astype("f8"), w1.astype("f8"), w2.astype("f8")) for p in data],
+                                 strict=True):
+            close(sums, np.sum(wanted, axis=0), 1e-5)
 
 
 def _what_is_not_finite_stays_so(**where: Any) -> None:
@@ -173,8 +173,8 @@ def _what_is_not_finite_stays_so(**where: Any) -> None:
     with np.errstate(invalid="ignore"):
         wanted = sum(0 * np.outer(p, p[:17]) for p in data)
         gram = sum(np.outer(p, p) for p in data)
-    found, other = totals(lambda p: (np.float32(0) * np.outer(p, p[:17]), np.outer(p, p)), data, **where)
-    np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
+    product, other = totals(lambda p: (np.float32(0) * np.outer(p, p[:17]), np.outer(p, p)), data, **where)
+    np.testing.assert_array_equal(np.isnan(product), np.isnan(wanted))
     np.testing.assert_array_equal(np.isnan(other), np.isnan(gram))
     np.testing.assert_array_equal(np.isinf(other), np.isinf(gram))
 
@@ -200,11 +200,13 @@ def test_other_folds_are_none():
 
 
 def _in_blocks(**where: Any) -> None:
-    """Matrices of more than 128 x 128, of rows of which the last tile has few, and which no thread block ends alone."""
+    """Check matrices of more than 128 x 128, of rows of which the last tile has few, and which no thread block ends
+    alone.
+    """
     data = rows(150, 132)
-    found, = totals(lambda p: np.outer(p, p), data, **where)
-    close(found, data.T.astype("f8") @ data)
-    assert np.array_equal(found, found.T)
+    gram, = totals(lambda p: np.outer(p, p), data, **where)
+    close(gram, data.T.astype("f8") @ data)
+    assert np.array_equal(gram, gram.T)
     data = rows(40, 272)
     other, = totals(lambda p: np.outer(p[4:136], p[140:]), data, **where)
     close(other, data[:, 4:136].T.astype("f8") @ data[:, 140:])
@@ -215,31 +217,31 @@ def _not_finite_in_blocks(**where: Any) -> None:
     data[3, 4], data[5, 131], data[7, 8] = np.nan, np.inf, 0
     with np.errstate(invalid="ignore"):
         wanted = data.T.astype("f8") @ data
-    found, = totals(lambda p: np.outer(p, p), data, **where)
-    np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
-    np.testing.assert_array_equal(np.isinf(found), np.isinf(wanted))
-    close(found[np.isfinite(wanted)], wanted[np.isfinite(wanted)])
+    gram, = totals(lambda p: np.outer(p, p), data, **where)
+    np.testing.assert_array_equal(np.isnan(gram), np.isnan(wanted))
+    np.testing.assert_array_equal(np.isinf(gram), np.isinf(wanted))
+    close(gram[np.isfinite(wanted)], wanted[np.isfinite(wanted)])
 
 
 def _in_one_block(**where: Any) -> None:
-    """Matrices of one block, small or not, whose rows end in a tile of few; and numbers of many magnitudes, of which
-    each item is as exact as float32's, whichever others there are.
+    """Check matrices of one block, small or not, whose rows end in a tile of few; and numbers of many magnitudes, of
+    which each item is as exact as float32's, whichever others there are.
     """
     for width, count in ((128, 300), (112, 70), (64, 500), (60, 65), (60, 3)):
         data = rows(count, width)
-        found, = totals(lambda p: np.outer(p, p), data, **where)
-        close(found, data.T.astype("f8") @ data)
-        assert np.array_equal(found, found.T)
+        gram, = totals(lambda p: np.outer(p, p), data, **where)
+        close(gram, data.T.astype("f8") @ data)
+        assert np.array_equal(gram, gram.T)
         magnitudes = 10.0 ** np.random.default_rng(2).integers(-9, 9, width)
         data = (rows(count, width) * rows(count, 1, seed=4) ** 8 * magnitudes).astype("f4")
-        found, = totals(lambda p: np.outer(p, p), data, **where)
+        gram, = totals(lambda p: np.outer(p, p), data, **where)
         exact, most = (some.T @ some for some in (data.astype("f8"), np.abs(data.astype("f8"))))
-        assert (np.abs(found - exact) <= 2e-6 * most).all()
+        assert (np.abs(gram - exact) <= 2e-6 * most).all()
     data = rows(150, 240)
-    found, = totals(lambda p: np.outer(p[4:124], p[112:]), data, **where)
-    close(found, data[:, 4:124].T.astype("f8") @ data[:, 112:])
-    found, = totals(lambda p: np.outer(p[:64], p[68:132]), data, **where)
-    close(found, data[:, :64].T.astype("f8") @ data[:, 68:132])
+    gram, = totals(lambda p: np.outer(p[4:124], p[112:]), data, **where)
+    close(gram, data[:, 4:124].T.astype("f8") @ data[:, 112:])
+    gram, = totals(lambda p: np.outer(p[:64], p[68:132]), data, **where)
+    close(gram, data[:, :64].T.astype("f8") @ data[:, 68:132])
 
 
 def _not_finite_in_one_block(**where: Any) -> None:
@@ -248,11 +250,11 @@ def _not_finite_in_one_block(**where: Any) -> None:
         data[3, 4], data[35, 6], data[66, 59], data[7, 8] = np.nan, np.inf, -np.inf, 3.3e38
         with np.errstate(invalid="ignore", over="ignore"):
             wanted = (data.T.astype("f8") @ data).astype("f4")
-        found, = totals(lambda p: np.outer(p, p), data, **where)
-        np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
-        np.testing.assert_array_equal(np.isinf(found), np.isinf(wanted))
+        gram, = totals(lambda p: np.outer(p, p), data, **where)
+        np.testing.assert_array_equal(np.isnan(gram), np.isnan(wanted))
+        np.testing.assert_array_equal(np.isinf(gram), np.isinf(wanted))
         finite = np.isfinite(wanted)
-        np.testing.assert_allclose(found[finite], wanted[finite], rtol=2e-6, atol=1e-4)
+        np.testing.assert_allclose(gram[finite], wanted[finite], rtol=2e-6, atol=1e-4)
 
 
 def _several_returns(**where: Any) -> None:

@@ -82,9 +82,9 @@ def test_a_cpu_adds_terms_in_the_order_of_a_loop():
 def test_terms_of_split_products_are_as_near_as_float32s():
     exact = plain(_loops, ROWS.astype("f8"), ACROSS.astype("f8"))
     for one, other in zip(exact, translated(_loops, ROWS, ACROSS, staged=True), strict=True):
-        for wanted, found in zip(one, other, strict=True):
-            assert found.dtype == np.float32
-            np.testing.assert_allclose(found, wanted, rtol=3e-6, atol=3e-6 * np.abs(wanted).max())
+        for wanted, product in zip(one, other, strict=True):
+            assert product.dtype == np.float32
+            np.testing.assert_allclose(product, wanted, rtol=3e-6, atol=3e-6 * np.abs(wanted).max())
 
 
 def _biased(p, m, b):
@@ -106,8 +106,8 @@ def test_products_are_right_on_both_ways(fn: Callable[..., Any], data: np.ndarra
     exact = plain(fn, data.astype("f8"), *(one.astype("f8") for one in args))
     for staged in (False, True):
         for one, other in zip(exact, translated(fn, data, *args, staged=staged), strict=True):
-            for wanted, found in zip(one, other, strict=True):
-                np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+            for wanted, product in zip(one, other, strict=True):
+                np.testing.assert_allclose(product, wanted, rtol=1e-4, atol=1e-4)
 
 
 def _class(p, m):
@@ -161,9 +161,9 @@ def test_rows_that_are_computed_are_multiplied_too(fn: Callable[..., Any], data:
     exact = plain(fn, data.astype("f8"), *(one.astype("f8") for one in args))
     for staged in (False, True):
         for one, other in zip(exact, translated(fn, data, *args, staged=staged), strict=True):
-            for wanted, found in zip(*(each if isinstance(each, tuple) else (each,) for each in (one, other)),
-                                     strict=True):
-                np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+            for wanted, product in zip(*(each if isinstance(each, tuple) else (each,) for each in (one, other)),
+                                       strict=True):
+                np.testing.assert_allclose(product, wanted, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("fn", [_layers, _summed_layers, lambda p, m, n: np.dot(n.T, np.tanh(np.dot(p, m))),
@@ -181,8 +181,8 @@ def _changed(p, m, n):
 
 def test_a_row_is_multiplied_as_it_was():
     assert _kernel(_changed, ROWS, MATRIX, SECOND).source.count("typedef rows::TensorMultiply") == 3
-    found = translated(_changed, ROWS, MATRIX, SECOND, staged=True)
-    for one, other in zip(plain(_changed, ROWS, MATRIX, SECOND), found, strict=True):
+    results = translated(_changed, ROWS, MATRIX, SECOND, staged=True)
+    for one, other in zip(plain(_changed, ROWS, MATRIX, SECOND), results, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 
 

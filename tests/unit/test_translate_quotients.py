@@ -20,7 +20,7 @@ def parts(u, k):
 
 
 def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether all numbers are equal, zeros in sign as well; a NaN is any other."""
+    """Return whether all numbers are equal, zeros in sign as well; a NaN is any other."""
     bits = f"u{a.itemsize}"
     return bool(np.all((a.view(bits) == b.view(bits)) | (np.isnan(a) & np.isnan(b))))
 

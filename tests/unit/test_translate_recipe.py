@@ -46,17 +46,17 @@ def outer(x):
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """The functions that are read from their source."""
-    found: list[object] = []
+    """Record the functions that are read from their source."""
+    functions: list[object] = []
     find = reader.find
 
     def counted(function):
-        found.append(function)
+        functions.append(function)
         return find(function)
 
     monkeypatch.setattr(reader, "_recipes", reader.Recipes())
     monkeypatch.setattr(reader, "find", counted)
-    return found
+    return functions
 
 
 def values(function: Function) -> dict[str, object]:

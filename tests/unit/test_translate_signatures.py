@@ -1,5 +1,5 @@
-"""What calls give is bound in one place, by NumPy's and Python's own parameters; what is not taken is told of at the
-``vmap`` call.
+"""Binding of calls in one place, by NumPy's and Python's own parameters; what is not taken is told of at the ``vmap``
+call.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from vispark.translate.language import library, registry, signatures
 
 
 def _object(name: str) -> Any:
-    """What a name of the library stands for."""
+    """Return the object that a name of the library stands for."""
     module, _, short = name.rpartition(".")
     there = {"numpy": np, "numpy.linalg": np.linalg, "math": math, "numpy.lib.stride_tricks": np.lib.stride_tricks,
              "functools": functools, "scipy.special": special}.get(module, __builtins__)
     return there[short] if isinstance(there, dict) else getattr(there, short, None)
 
 
-def _parameters(found: inspect.Signature) -> list[inspect.Parameter]:
-    return [one for one in found.parameters.values() if one.kind is not one.VAR_KEYWORD]
+def _parameters(signature: inspect.Signature) -> list[inspect.Parameter]:
+    return [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
 
 
 def _compared() -> list[str]:
@@ -41,7 +41,7 @@ def _compared() -> list[str]:
 
 
 def _theirs(name: str) -> list[inspect.Parameter] | None:
-    """The parameters that NumPy and Python have; None where Python does not know them."""
+    """Return the parameters that NumPy and Python have; None where Python does not know them."""
     try:
         return _parameters(inspect.signature(_object(name)))
     except (TypeError, ValueError):
@@ -51,19 +51,19 @@ def _theirs(name: str) -> list[inspect.Parameter] | None:
 @pytest.mark.parametrize("name", _compared())
 def test_parameters_have_the_places_that_they_have_in_numpy(name: str):
     theirs = _theirs(name) or []
-    found, refused = signatures.signature(name)
-    ours = _parameters(found)
+    signature, refused = signatures.signature(name)
+    ours = _parameters(signature)
     places = [one for one in theirs if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
-    mine = [one for one in ours if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
-    assert len(mine) <= len(places) or name == "numpy.gradient"
-    for one, other in zip(mine, places, strict=False):
+    placed = [one for one in ours if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    assert len(placed) <= len(places) or name == "numpy.gradient"
+    for one, other in zip(placed, places, strict=False):
         if other.kind is other.POSITIONAL_OR_KEYWORD or one.kind is one.POSITIONAL_OR_KEYWORD:
             assert one.name == other.name or name == "numpy.gradient"
         assert one.name in refused or one.default is one.empty or other.default is not other.empty
     there = {one.name for one in theirs}
     assert {one.name for one in ours if one.kind is one.KEYWORD_ONLY} <= there
     # A parameter that would be dropped may stand before none that is taken.
-    assert [one.name for one in mine] == [one.name for one in places][:len(mine)] or \
+    assert [one.name for one in placed] == [one.name for one in places][:len(placed)] or \
         all(one.kind is one.POSITIONAL_ONLY for one in places) or name == "numpy.gradient"
 
 
@@ -74,9 +74,9 @@ def _lowerings() -> list[tuple[str, Callable[..., Any]]]:
 
 @pytest.mark.parametrize(("name", "lowering"), _lowerings(), ids=lambda one: one if isinstance(one, str) else "")
 def test_what_lowers_a_function_has_the_parameters_that_are_taken(name: str, lowering: Callable[..., Any]):
-    found, refused = signatures.signature(name)
+    signature, refused = signatures.signature(name)
     _, *theirs = inspect.signature(lowering).parameters.values()
-    taken = [one.name for one in _parameters(found) if one.name not in refused]
+    taken = [one.name for one in _parameters(signature) if one.name not in refused]
     assert [one.name for one in theirs] == [name for name in taken if name != "keepdims"]   # call_library() keeps axes
 
 
@@ -87,7 +87,7 @@ def test_every_function_has_what_lowers_it_or_is_written_in_the_language():
 
 @pytest.fixture
 def emptied(monkeypatch: pytest.MonkeyPatch):
-    """Takes what a test registers away again."""
+    """Take what a test registers away again."""
     for table in ("_functions", "_names", "_methods", "_variants"):
         monkeypatch.setattr(registry, table, dict(getattr(registry, table)))
 

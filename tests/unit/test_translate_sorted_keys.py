@@ -26,7 +26,7 @@ def data_of(count: int, groups: int, dtype: str = "float32") -> np.ndarray:
 
 def left(fn: Callable[..., Any], data: np.ndarray, groups: int, tiles: int, *, staged: bool = True,
          on: Device | None = None) -> list[dict[str, np.ndarray]]:
-    """What works leave; each of some tiles of rows."""
+    """Return the accumulators that works leave; each of some tiles of rows."""
     folding = Folding((FieldFold("", "add"),), "0", groups)
     calls = (TracedCall(trace(fn)),)
     kernel = fuse(calls, record_of(data), folding=folding)
@@ -36,18 +36,18 @@ def left(fn: Callable[..., Any], data: np.ndarray, groups: int, tiles: int, *, s
 
 def check(data: np.ndarray, groups: int, tiles: int, **where: Any) -> None:
     """Compare the sums of each key with NumPy's in float64."""
-    found = left(keyed, data, groups, tiles, **where)
-    total = {name: sum(one[name].astype("f8") if not one[name].dtype.names else one[name]["sum"] for one in found)
+    works = left(keyed, data, groups, tiles, **where)
+    total = {name: sum(one[name].astype("f8") if not one[name].dtype.names else one[name]["sum"] for one in works)
              for name in ("0", "1.0", "1.1", "1.2")}
     exact, keys = data.astype("f8"), data[:, 0].astype(int)
     assert np.array_equal(total["0"], np.bincount(keys, minlength=groups))
     for key in np.unique(keys)[::7]:
-        mine = exact[keys == key, 1:]
-        np.testing.assert_allclose(total["1.0"].reshape(groups, 10, 10)[key], mine.T @ mine, rtol=1e-5, atol=1e-4)
-        np.testing.assert_allclose(total["1.2"].reshape(groups, 10)[key], mine.sum(axis=0), rtol=1e-5, atol=1e-4)
-        np.testing.assert_allclose(total["1.1"][key], 2 * mine[:, 0].sum(), rtol=1e-5, atol=1e-4)
-    assert min(one["0 least"] for one in found) == keys.min()
-    assert max(one["0 greatest"] for one in found) == keys.max()
+        rows = exact[keys == key, 1:]
+        np.testing.assert_allclose(total["1.0"].reshape(groups, 10, 10)[key], rows.T @ rows, rtol=1e-5, atol=1e-4)
+        np.testing.assert_allclose(total["1.2"].reshape(groups, 10)[key], rows.sum(axis=0), rtol=1e-5, atol=1e-4)
+        np.testing.assert_allclose(total["1.1"][key], 2 * rows[:, 0].sum(), rtol=1e-5, atol=1e-4)
+    assert min(one["0 least"] for one in works) == keys.min()
+    assert max(one["0 greatest"] for one in works) == keys.max()
 
 
 @pytest.mark.parametrize("staged", [False, True])

@@ -1,4 +1,4 @@
-"""Where functions come from: files, cells of a notebook, ``exec``, partials."""
+"""Sources of functions: files, cells of a notebook, ``exec``, partials."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_function_of_a_notebooks_cell():
 
 
 def test_several_threads_may_read_sources_at_once():
-    """Where objects are finalized while a tree is made, another thread may take its turn."""
+    """Read them at once: where objects are finalized while a tree is made, another thread may take its turn."""
     names = [f"<ipython-input-{number}>" for number in range(8, 16)]
     source = "def f(x):\n" + "    x = x + 2 * (3 + x)\n" * 50 + "    return x\n"
     functions: list[Any] = []

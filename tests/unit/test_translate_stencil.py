@@ -33,24 +33,24 @@ FRAMES = [pytest.param((), id="host"), pytest.param(AS_ON_GPU, id="gpu")]
 
 
 def flat(result: object) -> list:
-    """The numbers of a result, in the outputs' order."""
+    """Return the numbers of a result, in the outputs' order."""
     if isinstance(result, dict):
         return list(result.values())
     return list(result) if isinstance(result, tuple) else [result]
 
 
 def expected(case: GridCase, outputs: list[np.ndarray]) -> list[np.ndarray]:
-    """What the function gives for each cell, as the outputs' arrays."""
-    found = grids.plain(case.fn, case.fields, case.ghost, *case.args)
-    return [np.array([flat(one)[number] for one in found]).reshape(output.shape)
+    """Return the function's results for each cell, as the outputs' arrays."""
+    results = grids.plain(case.fn, case.fields, case.ghost, *case.args)
+    return [np.array([flat(one)[number] for one in results]).reshape(output.shape)
             for number, output in enumerate(outputs)]
 
 
 @pytest.mark.parametrize("frame", FRAMES)
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES if not case.places])
 def test_a_kernel_gives_what_the_function_gives(case: GridCase, frame: tuple[str, ...]):
-    found = grids.translated(case.fn, case.fields, case.ghost, *case.args, options=frame)
-    for one, other in zip(found, expected(case, found), strict=True):
+    outputs = grids.translated(case.fn, case.fields, case.ghost, *case.args, options=frame)
+    for one, other in zip(outputs, expected(case, outputs), strict=True):
         assert one.dtype == other.dtype
         if one.dtype.kind == "c":
             # The host's compiler has instructions for complex products, which round once.
@@ -62,10 +62,10 @@ def test_a_kernel_gives_what_the_function_gives(case: GridCase, frame: tuple[str
 @pytest.mark.parametrize("frame", FRAMES)
 def test_coordinates_are_those_of_the_whole_grid(frame: tuple[str, ...]):
     u = values((6, 40))
-    found, = grids.translated(walls, {"": u}, (1, 1), origin=(3, 10), shape=(7, 100), options=frame)
+    cells, = grids.translated(walls, {"": u}, (1, 1), origin=(3, 10), shape=(7, 100), options=frame)
     wanted = u[1:-1, 1:-1] + np.arange(10, 48, dtype="float32") * (u[1:-1, 2:] - u[1:-1, :-2])
     wanted[3] = 0
-    assert np.array_equal(found, wanted)
+    assert np.array_equal(cells, wanted)
 
 
 @pytest.mark.parametrize("frame", FRAMES)
@@ -77,19 +77,19 @@ def test_a_box_of_cells_and_no_other_is_computed(box: grids.Box, frame: tuple[st
         return u[1, -1, 1] + 2 * u[-1, 1, -1]
 
     u = values((8, 11, 47))
-    found, = grids.translated(shifted, {"": u}, (2, 2, 2), box=box, options=frame)
-    wanted = np.full(found.shape, 99, "float32")
-    inner = tuple(slice(max(0, low), min(high, end)) for low, high, end in zip(*box, found.shape, strict=True))
+    cells, = grids.translated(shifted, {"": u}, (2, 2, 2), box=box, options=frame)
+    wanted = np.full(cells.shape, 99, "float32")
+    inner = tuple(slice(max(0, low), min(high, end)) for low, high, end in zip(*box, cells.shape, strict=True))
     at = np.s_[2:-2, 2:-2, 2:-2]
     full = np.roll(u, (-1, 1, -1), (0, 1, 2))[at] + 2 * np.roll(u, (1, -1, 1), (0, 1, 2))[at]
     wanted[inner] = full[inner]
-    assert np.array_equal(found, wanted)
+    assert np.array_equal(cells, wanted)
 
 
 # -- stencils made at random ------------------------------------------------------------------------------------------
 
 def written(seed: int) -> tuple[str, dict[str, str], tuple[int, ...]]:
-    """The source of a random stencil ``made``, its fields' dtypes and the ghosts it needs."""
+    """Return the source of a random stencil ``made``, its fields' dtypes and the ghosts it needs."""
     random = np.random.default_rng(seed)
     dims, width = int(random.integers(1, 4)), int(random.integers(0, 4))
     names = ["u", "v", "w"][:int(random.integers(1, 4))]
@@ -113,7 +113,7 @@ def written(seed: int) -> tuple[str, dict[str, str], tuple[int, ...]]:
 
 
 def loaded(source: str, path: Path) -> ModuleType:
-    """A module out of its source; a translated function needs a file."""
+    """Return a module out of its source; a translated function needs a file."""
     path.write_text(source)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
@@ -132,10 +132,10 @@ def test_random_stencils_are_those_of_numpy(seed: int, frame: tuple[str, ...], t
     random = np.random.default_rng(seed)
     low = tuple(int(random.integers(0, n)) for n in inner)
     high = tuple(int(random.integers(a + 1, n + 1)) for a, n in zip(low, inner, strict=True))
-    found = grids.translated(fn, fields, ghost, np.float32(0.3), box=(low, high), options=frame)
+    outputs = grids.translated(fn, fields, ghost, np.float32(0.3), box=(low, high), options=frame)
     case = GridCase("made", fn, fields, ghost, (np.float32(0.3),), False, False)
     box = tuple(map(slice, low, high))
-    for one, other in zip(found, expected(case, found), strict=True):
+    for one, other in zip(outputs, expected(case, outputs), strict=True):
         # A function's result has one type; where its ways differ, NumPy's common one.
         assert np.array_equal(one[box], other.astype(one.dtype)[box]), source
         assert np.count_nonzero(one == 99) >= one.size - one[box].size
@@ -144,7 +144,7 @@ def test_random_stencils_are_those_of_numpy(seed: int, frame: tuple[str, ...], t
 # -- how they are made ------------------------------------------------------------------------------------------------
 
 def source_of(case: GridCase) -> str:
-    """A case's source as it is kept."""
+    """Return a case's source as it is kept."""
     kernel = grids.kernel_of(case.fn, case.fields, len(case.ghost), *case.args)
     return f"// kernels: {kernel.name}\n{kernel.source}"
 
@@ -228,8 +228,8 @@ def by_two_functions(u):
 def test_offsets_may_be_read_in_functions_inside(fn):
     assert trace(fn).definition.halo == ((2, 0), (0, 1))
     u = values((8, 40))
-    found, = grids.translated(fn, {"": u}, (2, 1))
-    assert np.array_equal(found, u[2:-2, 2:] - u[:-4, 1:-1])
+    cells, = grids.translated(fn, {"": u}, (2, 1))
+    assert np.array_equal(cells, u[2:-2, 2:] - u[:-4, 1:-1])
 
 
 def test_locals_may_be_called_as_the_kernels_own_names():
@@ -240,21 +240,21 @@ def test_locals_may_be_called_as_the_kernels_own_names():
 
     @stencil
     def in_a_branch(u):
-        found = 0.0
+        total = 0.0
         if u[0] > 0:
             u_1 = u[1] + 10
             coordinate_0 = coordinate(0) + 1
-            found = u_1 + u[1] + coordinate_0 * coordinate(0)
-        return found
+            total = u_1 + u[1] + coordinate_0 * coordinate(0)
+        return total
 
     u = values((14,))
-    found, = grids.translated(bare, {"": u}, (1,))
-    assert np.array_equal(found, (u[2:] + 10 + u[2:]) + u[:-2])
-    found, = grids.translated(in_a_branch, {"": u}, (1,), origin=(3,), shape=(100,))
+    cells, = grids.translated(bare, {"": u}, (1,))
+    assert np.array_equal(cells, (u[2:] + 10 + u[2:]) + u[:-2])
+    cells, = grids.translated(in_a_branch, {"": u}, (1,), origin=(3,), shape=(100,))
     at = np.arange(3, 15)
     wanted = np.where(u[1:-1] > 0, (u[2:] + 10 + u[2:]).astype("float64") + at * (at + 1), 0)
     assert (u[1:-1] > 0).any()
-    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    np.testing.assert_allclose(cells, wanted, rtol=1e-6)
 
 
 def test_a_stencil_may_call_a_stencil():
@@ -267,8 +267,8 @@ def test_a_stencil_may_call_a_stencil():
         return u[0] + inner(u)
 
     u = values((40,))
-    found, = grids.translated(outer, {"": u}, (1,))
-    assert np.array_equal(found, u[1:-1] + (u[2:] - u[:-2]))
+    cells, = grids.translated(outer, {"": u}, (1,))
+    assert np.array_equal(cells, u[1:-1] + (u[2:] - u[:-2]))
 
 
 def test_arrays_beside_the_fields():
@@ -280,8 +280,8 @@ def test_arrays_beside_the_fields():
         return u[0] + weighted(u, w)
 
     u, w = values((40,)), np.array([0.25, 0.5], "float32")
-    found, = grids.translated(outer, {"u": u}, (1,), w)
-    assert np.array_equal(found, u[1:-1] + (w[0] * u[:-2] + w[1] * u[2:]))
+    cells, = grids.translated(outer, {"u": u}, (1,), w)
+    assert np.array_equal(cells, u[1:-1] + (w[0] * u[:-2] + w[1] * u[2:]))
 
 
 WEIGHTS = values((3,))
@@ -310,13 +310,13 @@ def named(w, u, table):
 
 def test_arrays_beside_the_fields_are_indexed_as_captured_ones():
     u = values((8, 40))
-    found, = grids.translated(weighted, {"": u}, (1, 1), WEIGHTS, 1)
+    cells, = grids.translated(weighted, {"": u}, (1, 1), WEIGHTS, 1)
     captured, = grids.translated(weighted_by_captured, {"": u}, (1, 1), 1)
-    assert np.array_equal(found, captured)
-    assert np.array_equal(found.ravel(), grids.plain(weighted, {"": u}, (1, 1), WEIGHTS, 1))
+    assert np.array_equal(cells, captured)
+    assert np.array_equal(cells.ravel(), grids.plain(weighted, {"": u}, (1, 1), WEIGHTS, 1))
     table = values((2, 3), seed=3)
-    found, = grids.translated(named, {"u": u}, (1, 1), WEIGHTS, table)
-    assert np.array_equal(found, WEIGHTS[0] * u[2:, 1:-1] + table[1, 2] * u[1:-1, :-2])
+    cells, = grids.translated(named, {"u": u}, (1, 1), WEIGHTS, table)
+    assert np.array_equal(cells, WEIGHTS[0] * u[2:, 1:-1] + table[1, 2] * u[1:-1, :-2])
     kernel = grids.kernel_of(named, {"u": u}, 2, WEIGHTS, table)
     assert kernel.halo == ((0, 1), (1, 0)) and trace(named).definition.halo == ((0, 1), (1, 2))
 

@@ -75,7 +75,7 @@ def beyond(sides, ghost: int = 8) -> ChainSurroundings:
 
 
 def continued(cells: np.ndarray, sides: tuple[str, ...]) -> np.ndarray:
-    """An array with ghosts, axis by axis."""
+    """Return an array with ghosts, axis by axis."""
     for axis, (below, above) in enumerate([sides[:2], sides[2:]]):
         width = [(GHOST, GHOST) if each == axis else (0, 0) for each in (0, 1)]
         padded = np.pad(cells, width, mode="wrap" if below == "periodic" else "symmetric")
@@ -87,17 +87,17 @@ def continued(cells: np.ndarray, sides: tuple[str, ...]) -> np.ndarray:
 
 
 def apart(chain, fields: Fields, sides) -> Fields:
-    """The stencils one after the other, each with all ghosts filled anew."""
+    """Run the stencils one after the other, each with all ghosts filled anew."""
     for fn, args in chain:
-        given = {name: continued(array, sides) for name, array in fields.items()}
-        kernel = grids.kernel_of(fn, given, 2, *args)
-        new = grids.run(kernel, kernel.values(trace(fn, args), args), given, (GHOST,) * 2)
+        padded = {name: continued(array, sides) for name, array in fields.items()}
+        kernel = grids.kernel_of(fn, padded, 2, *args)
+        new = grids.run(kernel, kernel.values(trace(fn, args), args), padded, (GHOST,) * 2)
         fields = fields | {output.name: array for output, array in zip(kernel.outputs, new, strict=True)}
     return fields
 
 
 def arguments(chain, fields: Fields) -> list:
-    """What a chain is given: what its stencils are, one after the other."""
+    """Return the arguments of a chain: those of its stencils, one after the other."""
     return [value for fn, args in chain
             for value in grids.kernel_of(fn, fields, 2, *args).values(trace(fn, args), args)]
 
@@ -111,9 +111,9 @@ def test_a_chain_is_its_stencils_apart(sides, frame):
     wanted = apart(CHAIN, fields, sides)
     kernel = specialise_chain(parts(CHAIN), beyond(sides), dims=2)
     assert kernel.halo == ((2, 3), (2, 2)) and [each.name for each in kernel.outputs] == ["v", "w", "u"]
-    given = {name: continued(array, sides) for name, array in fields.items()}
-    found = grids.run(kernel, arguments(CHAIN, given), given, (GHOST,) * 2, options=frame)
-    for output, array in zip(kernel.outputs, found, strict=True):
+    padded = {name: continued(array, sides) for name, array in fields.items()}
+    cells = grids.run(kernel, arguments(CHAIN, padded), padded, (GHOST,) * 2, options=frame)
+    for output, array in zip(kernel.outputs, cells, strict=True):
         assert np.array_equal(array, wanted[output.name], equal_nan=True), output.name
 
 
@@ -124,10 +124,10 @@ def test_a_part_of_the_grid_by_itself(frame):
     wanted = apart(chain, fields, MIXED)
     kernel = specialise_chain(parts(chain), beyond(MIXED), dims=2)
     # A patch that begins in the middle along x, and the box of cells within it; what others have is in its ghosts.
-    given = {name: continued(array, MIXED)[:, 101:] for name, array in fields.items()}
-    found = grids.run(kernel, arguments(chain, given), given, (GHOST,) * 2, box=((3, 2), (40, 197)), origin=(0, 101),
+    padded = {name: continued(array, MIXED)[:, 101:] for name, array in fields.items()}
+    cells = grids.run(kernel, arguments(chain, padded), padded, (GHOST,) * 2, box=((3, 2), (40, 197)), origin=(0, 101),
                       shape=(40, 300), options=frame)
-    for output, array in zip(kernel.outputs, found, strict=True):
+    for output, array in zip(kernel.outputs, cells, strict=True):
         assert np.array_equal(array[3:40, 2:197], wanted[output.name][3:, 103:298]), output.name
         assert np.all(array[:3] == 99) and np.all(array[:, :2] == 99) and np.all(array[:, 197:] == 99)
 
@@ -138,10 +138,10 @@ def test_what_is_made_anew_before_it_is_read_is_not_written(frame):
     fields = {name: values((20, 90), "float32", seed) for seed, name in enumerate(NAMES)}
     wanted = apart(chain, fields, TALL)
     kernel = specialise_chain(parts(chain), beyond(TALL), dims=2)
-    given = {name: continued(array, TALL) for name, array in fields.items()}
-    found = grids.run(kernel, arguments(chain, given), {name: given[name] for name in kernel.fields}, (GHOST,) * 2,
+    padded = {name: continued(array, TALL) for name, array in fields.items()}
+    cells = grids.run(kernel, arguments(chain, padded), {name: padded[name] for name in kernel.fields}, (GHOST,) * 2,
                       options=frame)
-    for output, array in zip(kernel.outputs, found, strict=True):
+    for output, array in zip(kernel.outputs, cells, strict=True):
         assert np.array_equal(array, wanted[output.name]), output.name
 
 
@@ -163,9 +163,9 @@ def test_arguments_of_types_that_only_the_cells_functions_know(frame):
     fields = {name: values((20, 90), "float32", seed) for seed, name in enumerate(NAMES)}
     wanted = apart(chain, fields, TALL)
     kernel = specialise_chain(parts(chain), beyond(TALL), dims=2)
-    given = {name: continued(array, TALL) for name, array in fields.items()}
-    found, = grids.run(kernel, arguments(chain, given), given, (GHOST,) * 2, options=frame)
-    assert np.array_equal(found, wanted["u"])
+    padded = {name: continued(array, TALL) for name, array in fields.items()}
+    cells, = grids.run(kernel, arguments(chain, padded), padded, (GHOST,) * 2, options=frame)
+    assert np.array_equal(cells, wanted["u"])
 
 
 def test_a_gpus_compiler_knows_the_types_of_arguments():

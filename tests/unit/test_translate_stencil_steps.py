@@ -76,8 +76,9 @@ RIMS = {"fixed": FIXED, "periodic": PERIODIC, "both": BOTH, "mirrored": MIRRORED
 
 
 def filled(fields: Fields, ghost: int, rims: Rims) -> Fields:
-    """Ghosts of periodic and mirrored sides as the cells they stand for; those of others as they are."""
-    found = {}
+    """Fill the ghosts of periodic and mirrored sides with the cells they stand for; those of others stay as they are.
+    """
+    arrays = {}
     for name, array in fields.items():
         array = array.copy()
         for axis in range(3):
@@ -87,12 +88,12 @@ def filled(fields: Fields, ghost: int, rims: Rims) -> Fields:
                 cells[:ghost] = cells[extent:extent + ghost] if low == "periodic" else cells[ghost:2 * ghost][::-1]
             if high != "kept":
                 cells[-ghost:] = cells[ghost:2 * ghost] if high == "periodic" else cells[extent:extent + ghost][::-1]
-        found[name] = array
-    return found
+        arrays[name] = array
+    return arrays
 
 
 def apart(chain: Chain, fields: Fields, rims: Rims, ghost: int, shape) -> Fields:
-    """The steps one after the other, on the whole grid with its ghosts."""
+    """Run the steps one after the other, on the whole grid with its ghosts."""
     inner = np.s_[ghost:-ghost, ghost:-ghost, ghost:-ghost]
     for fn, args in chain:
         fields = filled(fields, ghost, rims)
@@ -123,7 +124,7 @@ ON_GPU = {("heat", "float32", 3, "both"), ("wave", "float32", 2, "mixed"), ("lea
 
 
 def cases() -> Iterator:
-    """Each loop on axes of each kind."""
+    """Yield each loop on axes of each kind."""
     for loop, rims, frame in itertools.product(LOOPS, RIMS, FRAMES):
         fn, _, dtype, steps = loop
         on_host = frame.id == "host" and (loop is not LOOPS[1] or rims == "fixed")
@@ -142,9 +143,9 @@ def test_steps_at_once_are_the_steps_apart(fn, names, dtype, steps, rims, frame)
     wanted = apart([(fn, (0.1,))] * steps, fields, rims, steps, shape)
     fields, kernel = filled(fields, steps, rims), at_once(fn, fields, (0.1,), steps, rims)
     assert kernel.steps == steps and kernel.halo == ((steps, steps),) * 3 and kernel.shared <= 163 * 1024
-    found = grids.run(kernel, kernel.values(trace(fn, (0.1,)), (0.1,)), fields, (steps,) * 3, shape=shape,
-                      options=frame)
-    for output, array in zip(kernel.outputs, found, strict=True):
+    results = grids.run(kernel, kernel.values(trace(fn, (0.1,)), (0.1,)), fields, (steps,) * 3, shape=shape,
+                        options=frame)
+    for output, array in zip(kernel.outputs, results, strict=True):
         assert np.array_equal(array, wanted[output.name], equal_nan=True)
 
 
@@ -165,12 +166,12 @@ def test_stencils_at_once_are_the_stencils_apart(chain: str, rims: str, frame):
     fields = {name: values(tuple(n + 2 * steps for n in shape), "float32", seed) for seed, name in enumerate(names)}
     wanted = apart(stencils, fields, RIMS[rims], steps, shape)
     fields, kernel = filled(fields, steps, RIMS[rims]), chained(stencils, fields, RIMS[rims])
-    given = [value for fn, args in stencils
-             for value in grids.kernel_of(fn, fields, 3, *args).values(trace(fn, args), args)]
+    arguments = [value for fn, args in stencils
+                 for value in grids.kernel_of(fn, fields, 3, *args).values(trace(fn, args), args)]
     # What is made before it is read comes from memory only where its cells beyond the grid are kept.
     assert set(kernel.fields) == set(names) - ({"d"} if "kept" not in RIMS[rims] else set())
-    found = grids.run(kernel, given, fields, (steps,) * 3, shape=shape, options=frame)
-    for output, array in zip(kernel.outputs, found, strict=True):
+    results = grids.run(kernel, arguments, fields, (steps,) * 3, shape=shape, options=frame)
+    for output, array in zip(kernel.outputs, results, strict=True):
         assert np.array_equal(array, wanted[output.name]), output.name
 
 
@@ -181,15 +182,15 @@ def test_a_part_of_the_grid_by_itself(rims, frame):
     wanted = apart([(heat, (0.1,))] * steps, {"": whole}, RIMS[rims], steps, shape)[""]
     whole = filled({"": whole}, steps, RIMS[rims])[""]
     kernel = at_once(heat, {"": whole}, (0.1,), steps, RIMS[rims])
-    given = kernel.values(trace(heat, (0.1,)), (0.1,))
+    arguments = kernel.values(trace(heat, (0.1,)), (0.1,))
     # A patch in the middle along x, at the end along y, with its box of cells smaller still.
     patch = whole[:, 20:, 100:100 + 170 + 2 * steps]
-    found, = grids.run(kernel, given, {"": patch}, (steps,) * 3, box=((1, 2, 5), (8, 20, 167)), origin=(0, 20, 100),
+    cells, = grids.run(kernel, arguments, {"": patch}, (steps,) * 3, box=((1, 2, 5), (8, 20, 167)), origin=(0, 20, 100),
                        shape=shape, options=frame)
-    assert np.array_equal(found[1:8, 2:20, 5:167], wanted[1:8, 22:40, 105:267])
-    outside = np.ones(found.shape, bool)
+    assert np.array_equal(cells[1:8, 2:20, 5:167], wanted[1:8, 22:40, 105:267])
+    outside = np.ones(cells.shape, bool)
     outside[1:8, 2:20, 5:167] = False
-    assert np.all(found[outside] == 99)
+    assert np.all(cells[outside] == 99)
 
 
 def test_the_source_is_the_one_that_is_kept():
@@ -213,7 +214,7 @@ def test_which_stencils_steps_can_be_done_at_once():
 
 
 def longest(fn, fields, args) -> int:
-    """The most steps that are one pass."""
+    """Return the most steps that are one pass."""
     parts = [ChainPart(trace(fn, args), tuple(fields), args)]
     rims = Surroundings(tuple((each.name, FIXED) for each in fields), (3, 3, 3))
     return max((steps for steps in (2, 3) if not why_not_stepped(parts * steps, rims)), default=1)
@@ -241,5 +242,5 @@ def test_why_steps_are_done_apart(name: str, reason: str):
 def test_which_boundaries_keep_steps_apart():
     part = ChainPart(trace(spread, (0.1,)), (ElementField("u", "float32"), ElementField("d", "float32")), (0.1,))
     for u, d, reason in [(PERIODIC, MIRRORED, "periodic along an axis, and some are not"), (MIRRORED, FIXED, "")]:
-        found = why_not_stepped([part, part], Surroundings((("u", u), ("d", d)), (3, 3, 3)))
-        assert reason in found if reason else not found
+        why = why_not_stepped([part, part], Surroundings((("u", u), ("d", d)), (3, 3, 3)))
+        assert reason in why if reason else not why

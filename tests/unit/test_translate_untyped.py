@@ -1,4 +1,4 @@
-"""What no data could make right in a function is an error where ``trace`` is called, at the user's line."""
+"""Errors where ``trace`` is called, at the user's line, of functions that no data could make right."""
 
 # What a linter would change is what is tried here.
 # ruff: noqa: SIM108
@@ -59,14 +59,14 @@ def _found_by_a_loop(p):
 
 
 def _item_of_a_list(p):
-    found = [0.0] * 2
-    found[0] = p[0]
-    return found[0]
+    items = [0.0] * 2
+    items[0] = p[0]
+    return items[0]
 
 
 def _list_returned(p):
-    found = [p[0], p[1]]
-    return found
+    items = [p[0], p[1]]
+    return items
 
 
 def _function_on_two_ways(x):
@@ -86,8 +86,8 @@ AT_THE_CALL = [
     (_nothing_returned, 0, "returns nothing"),
     (_view, 1, r"q is written to and would be a view .*\.copy\(\)"),
     (_alias, 2, r"would be a view .*\.copy\(\)"),
-    (_item_of_a_list, 2, r"only the items of an array .* found is a list"),
-    (_list_returned, 2, r"found is a list, which cannot be returned; .* np\.array\(found\)"),
+    (_item_of_a_list, 2, r"only the items of an array .* items is a list"),
+    (_list_returned, 2, r"items is a list, which cannot be returned; .* np\.array\(items\)"),
     (_function_on_two_ways, 4, "a function cannot be chosen while the kernel runs; call both"),
     (lambda x: (math.sin if x else math.cos)(x), 0, "a function cannot be chosen while the kernel runs"),
     (lambda p: p[0] is p[1], 0, "is compares with None only; write == for numbers"),

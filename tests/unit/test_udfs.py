@@ -42,11 +42,11 @@ def task(nbytes: int) -> tuple[UdfTask, Adding]:
 
 def test_batches_are_joined_up_to_the_bytes_and_nulls_are_left_out():
     udf, computation = task(160)
-    given = [(pa.array([1.0, 2.0, 3.0, 4.0]), pa.array([10.0, 20.0, 30.0, 40.0]))] * 5
-    given[1] = pa.array([None, 2.0, 3.0, 4.0]), pa.array([10.0, 20.0, None, 40.0])
-    found = list(udf(given))
-    assert [len(each) for each in found] == [12, 8]
-    assert found[0].to_pylist() == [11, 22, 33, 44, None, 22, None, 44, 11, 22, 33, 44]
+    batches = [(pa.array([1.0, 2.0, 3.0, 4.0]), pa.array([10.0, 20.0, 30.0, 40.0]))] * 5
+    batches[1] = pa.array([None, 2.0, 3.0, 4.0]), pa.array([10.0, 20.0, None, 40.0])
+    results = list(udf(batches))
+    assert [len(each) for each in results] == [12, 8]
+    assert results[0].to_pylist() == [11, 22, 33, 44, None, 22, None, 44, 11, 22, 33, 44]
     assert computation.sizes == [(3, 10), (2, 8)]
 
 
@@ -80,23 +80,23 @@ def test_the_first_batches_are_of_fewer_bytes():
 
 def test_rows_of_nulls_alone_are_not_computed():
     udf, computation = task(1)
-    found = list(udf([(pa.nulls(3, pa.float64()), pa.array([1.0, 2.0, 3.0]))]))
-    assert [each.to_pylist() for each in found] == [[None] * 3]
-    assert found[0].type == pa.float64()
+    results = list(udf([(pa.nulls(3, pa.float64()), pa.array([1.0, 2.0, 3.0]))]))
+    assert [each.to_pylist() for each in results] == [[None] * 3]
+    assert results[0].type == pa.float64()
     assert computation.sizes == []
 
 
-@pytest.mark.parametrize(("kind", "said"), [
+@pytest.mark.parametrize(("kind", "message"), [
     (pa.string(), "'price', its parameter x, is string: leave it out; where it holds numbers, col(\"price\")"),
     (pa.date32(), 'unix_date("price")'),
     (pa.decimal128(10, 2), 'col("price").cast("double")'),
     (pa.timestamp("us"), 'col("price").cast("double")'),
     (pa.struct([("a", pa.float64())]), "give its fields as columns of their own"),
 ])
-def test_columns_without_numbers_are_named_with_what_to_cast(kind, said):
+def test_columns_without_numbers_are_named_with_what_to_cast(kind, message):
     with pytest.raises(RecordError) as error:
         PARAMETERS.selection([kind, pa.float64()])
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 def test_a_decimal_of_sql_is_told_by_its_parameter():

@@ -42,7 +42,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def old(directory: Path, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen]:
-    """A process that listens where the daemon does; the daemon is who has the lock."""
+    """Start a process that listens where the daemon does; the daemon is who has the lock."""
     with subprocess.Popen([sys.executable, "-c", _OLD, str(directory), request.param],
                           stdout=subprocess.PIPE) as process:
         assert process.stdout.read(6) == b"ready\n"

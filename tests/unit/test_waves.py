@@ -1,4 +1,4 @@
-"""Which partitions are in a wave, of those that lie on a device and those that do not."""
+"""Choice of the partitions of a wave, of those that lie on a device and those that do not."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ EXCHANGE, MOVE, FOLD = _step(), _step(only_moves=True), _step(folds_all=True, in
 
 
 def _waves(steps: list[SimpleNamespace], size: WaveSize, there: str) -> list[list[int]]:
-    """The numbers of the partitions of each wave, of a plan with an exchange; 1 for those on the device, of 8 bytes."""
+    """Return the numbers of the partitions of each wave, of a plan with an exchange; 1 for those on the device, of 8
+    bytes.
+    """
     plan: Any = SimpleNamespace(steps=[_step(), EXCHANGE, MOVE, FOLD], folds_all=True)
     context: Any = SimpleNamespace(streams=None, results=SimpleNamespace(fetched=[]))
     values: list[Any] = [
         SimpleNamespace(number=number, piece=None, variants=(), blocks=(), arrays=[SimpleNamespace(
             nbytes=8, buffer=object() if is_there == "1" else None)]) for number, is_there in enumerate(there)]
-    given: Any = steps
-    return [[value.number for value in wave] for wave in Waves(plan, given, context, size)._divided(values)]
+    planned: Any = steps
+    return [[value.number for value in wave] for wave in Waves(plan, planned, context, size)._divided(values)]
 
 
 @pytest.mark.parametrize(("steps", "size", "expected"), [
@@ -34,5 +36,5 @@ def _waves(steps: list[SimpleNamespace], size: WaveSize, there: str) -> list[lis
     ([EXCHANGE], WaveSize(16, 16), [[0, 1, 2, 3, 4, 5]]),
     ([MOVE], WaveSize(16, 16), [[0, 1, 2, 3, 4, 5]])], ids=["fold", "smallest", "exchange", "move"])
 def test_what_is_resident_is_a_wave_ahead_of_the_others(steps, size, expected):
-    """In the smallest size its neighbours alone, as what the works of several runs leave takes memory twice."""
+    """Take its neighbours alone in the smallest size, as what the works of several runs leave takes memory twice."""
     assert _waves(steps, size, "101101") == expected

@@ -149,11 +149,11 @@ def test_a_port_that_is_taken():
             server.listen("127.0.0.1", port)
 
 
-@pytest.mark.parametrize("host, said", [("0.0.0.0", "--certificate"), ("::", "--certificate"),
-                                        ("no-such-host.invalid", "no address of this machine"),
-                                        ("127.0.0.1:8050", "; the port is another option, --port")])
-def test_addresses_that_are_refused(host: str, said: str):
-    with pytest.raises(WorkerError, match=said):
+@pytest.mark.parametrize("host, message", [("0.0.0.0", "--certificate"), ("::", "--certificate"),
+                                           ("no-such-host.invalid", "no address of this machine"),
+                                           ("127.0.0.1:8050", "; the port is another option, --port")])
+def test_addresses_that_are_refused(host: str, message: str):
+    with pytest.raises(WorkerError, match=message):
         server.listen(host, 0)
 
 

@@ -26,13 +26,13 @@ def _page(name: str) -> str:
 
 
 def _added(page: str) -> list[tuple[str, str]]:
-    """The file, if it is named, and the added lines of each diff of a page."""
+    """Return the file, if it is named, and the added lines of each diff of a page."""
     return [(file, "".join(line.removeprefix("+") + "\n" for line in lines.splitlines()))
             for file, lines in re.findall(r"```diff\n(?:--- a/(\S+)\n\+\+\+ b/\S+\n)?(.*?)```", page, re.S)]
 
 
 def _answers(section: str) -> set[str]:
-    """The names in the first column of a section's tables."""
+    """Return the names in the first column of a section's tables."""
     rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     return set(re.findall(r"`(\w+)`", " ".join(rows)))
 

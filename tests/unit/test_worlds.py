@@ -35,7 +35,7 @@ PREPARED = Executable(b"k" * 16, b"plan", (), (), (), {}, (), -1)
 
 
 def world(turn: int, key: bytes = b"k" * 16) -> World:
-    """A plan's place in a world of two."""
+    """Return a plan's place in a world of two."""
     return World(key, 1, ("here:/a", "there:/b"), turn)
 
 
@@ -75,27 +75,29 @@ def test_once_a_world_has_begun_its_plans_wait_for_each_other():
 
 
 def test_a_plan_of_a_world_is_for_the_process_that_is_in_it():
-    """Another one refuses it, whoever brings it there."""
-    for found, epoch in ((world(0), 4), (None, 5)):
-        invocation = Invocation(PREPARED, (7, 8), BoundArguments(()), world=found, epoch=4)
+    """Refuse it in another one, whoever brings it there."""
+    for place, epoch in ((world(0), 4), (None, 5)):
+        invocation = Invocation(PREPARED, (7, 8), BoundArguments(()), world=place, epoch=4)
         request, _ = invocation.request(1, 5, 600.0, known=True)
         assert request.epoch == epoch
 
 
 @pytest.mark.parametrize("answer", [None, (5, WorldLost("another process is there"), b"")])
 def test_a_relayed_plan_that_fails_is_heard_of_and_ends_its_world(answer: Carried):
-    """Before the other workers' answers, which wait for this one in the world: it leaves it by a task of its own."""
-    heard, asked, other = [], threading.Event(), threading.Event()
+    """Hear of it before the other workers' answers, which wait for this one in the world: it leaves it by a task of its
+    own.
+    """
+    heard, abandoned, other = [], threading.Event(), threading.Event()
 
     def relay(task: Relay | Ask, _: TokenPlace) -> Carried:
         if isinstance(task, Relay):
             return answer
         assert task.request(3) == Abandon(3, b"k" * 16)
-        asked.set()
+        abandoned.set()
         return 5, Done(3), b""
 
     def waiting(task: Relay | Ask, _: TokenPlace) -> Carried:
-        assert asked.wait(60)
+        assert abandoned.wait(60)
         other.set()
         return 5, WorldLost("the world ended"), b""
 
@@ -107,14 +109,14 @@ def test_a_relayed_plan_that_fails_is_heard_of_and_ends_its_world(answer: Carrie
     assert next(numbers) == 1
     with pytest.raises((PartitionMissing, WorldLost)):
         ways[1].receive(sent[1])
-    assert next(numbers) == 0 and asked.wait(60) and other.wait(60)
+    assert next(numbers) == 0 and abandoned.wait(60) and other.wait(60)
     with pytest.raises(WorldLost):
         ways[0].receive(sent[0])
     assert heard[0].invocation is invocation and isinstance(heard[0].error, (PartitionMissing, WorldLost))
 
 
 def test_a_container_is_a_machine_of_its_own():
-    """The same path leads to other files there."""
+    """Tell containers apart, as the same path leads to other files there."""
     code = "from gpu_worker.system.paths import machine; print(machine())"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == \
         machine() + "\n"
