@@ -11,8 +11,9 @@ from tests.policy.test_repository import ROOT
 
 #: Files whose text is that of their time, and this rule with its test.
 _OLD = ("CHANGELOG.md", "docs/decisions/", "docs/development/reproductions.md", "tests/policy/")
-#: What users install, run and read.
-_OF_USERS = ("vispark/", "gpu_worker/", "examples/", "docs/")
+#: What holds the rules of names and docstrings: what users install, run and read, and what tests that.
+_RULED = ("vispark/", "gpu_worker/", "examples/", "docs/",
+          "tests/policy/", "tests/property/", "tests/unit/")
 SOURCES = {path: (ROOT / path).read_text(encoding="utf-8") for path in FILES}
 
 
@@ -49,7 +50,7 @@ def test_names_of_tests_and_text_are_not_looked_at():
 
 
 def test_parameters_and_locals_name_a_thing():
-    paths = [path for path in REPOSITORY if path.startswith(_OF_USERS) and path.endswith(".py")]
+    paths = [path for path in REPOSITORY if path.startswith(_RULED) and path.endswith(".py")]
     assert [place for path in paths for place in words.nameless((ROOT / path).read_text(encoding="utf-8"), path)] == []
 
 
@@ -71,7 +72,7 @@ def test_an_expression_may_call_its_element_so(source: str):
 
 
 def test_docstrings_begin_with_a_verb_or_a_kind():
-    paths = [path for path in REPOSITORY if path.startswith(_OF_USERS) and path.endswith(".py")]
+    paths = [path for path in REPOSITORY if path.startswith(_RULED) and path.endswith(".py")]
     assert [place for path in paths for place in words.openings((ROOT / path).read_text(encoding="utf-8"), path)] == []
 
 

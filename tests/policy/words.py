@@ -47,7 +47,7 @@ IN_NAMES = {"room": "the bytes of what, or the set of what", "rooms": "the sets 
             "told": "warned, reported, ..."}
 #: Names that say nothing of a thing, which parameters and locals of functions do not have. What an expression binds for
 #: itself may: a comprehension's element and a lambda's parameter are read within sight. Classes' attributes are
-#: qualified by their object, and tests and benchmarks speak of ``found`` and ``given`` as of what is compared.
+#: qualified by their object.
 NAMELESS = frozenset([
     "asked", "came", "each", "found", "given", "got", "made", "mine", "ones", "said", "stuff", "thing", "things", "tmp",
     "told"])
