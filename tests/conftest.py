@@ -44,6 +44,8 @@ if importlib.util.find_spec("hypothesis") is not None:      # the environment of
     # How long drawing takes says how busy the machine is.
     settings.register_profile("busy", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("busy")
+if importlib.util.find_spec("xdist") is not None:           # whose hook below is not called otherwise
+    from tests.scheduler import FileScheduling
 for name in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE"):
     os.environ.pop(name, None)
 
@@ -84,8 +86,6 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | None:
     """Return our scheduler in place of xdist's by files."""
-    from tests.scheduler import FileScheduling
-
     return FileScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 

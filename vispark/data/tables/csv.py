@@ -26,7 +26,7 @@ from vispark.data.tables.columns_read import with_columns
 from vispark.data.tables.csv_schema import (
     BEYOND,
     FEW,
-    Lines,
+    FileLines,
     check_integers,
     check_rounded,
     header_names,
@@ -247,12 +247,12 @@ class CsvTask:
                     check_rounded(name, table.column(name), piece, self.names, self.delimiter, self.first)
             yield table
 
-    def _lines(self, split: TextSplit) -> Iterator[Lines]:
+    def _lines(self, split: TextSplit) -> Iterator[FileLines]:
         with opened_text(split.path) as file:
             for start, data in lines(file, split, int(self.header)):
-                yield Lines(split.path, start, data)
+                yield FileLines(split.path, start, data)
 
-    def _fault(self, piece: Lines, error: Exception) -> RecordError:
+    def _fault(self, piece: FileLines, error: Exception) -> RecordError:
         """Return the error for the first line that cannot be parsed."""
         lines = piece.data.split(b"\n")
         # Up to a line, all is good or not.

@@ -33,7 +33,7 @@ _TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
 
 
 @dataclass(frozen=True)
-class Lines:
+class FileLines:
     """Whole lines of a file, and where they start in it."""
 
     path: str
@@ -109,16 +109,16 @@ def schema_of(paths: Sequence[str], header: bool,
     return names if len(set(names)) == len(names) else unique, schema, empty
 
 
-def _first_lines(path: str, skip: int) -> Lines | None:
+def _first_lines(path: str, skip: int) -> FileLines | None:
     """Return the first lines of a file that are not all empty, behind those that are left out."""
     with opened_text(path) as file:
         for start, data in lines(file, TextSplit(path, 0, 1 << 62), skip):
             if data.strip():
-                return Lines(path, start, data)
+                return FileLines(path, start, data)
     return None
 
 
-def _inferred(first: Lines, names: Sequence[str], delimiter: str) -> list[tuple[Any, ColumnType | None]]:
+def _inferred(first: FileLines, names: Sequence[str], delimiter: str) -> list[tuple[Any, ColumnType | None]]:
     """Return the Arrow type of each column; of integers beyond int64, which Arrow takes for floats, their own, too."""
     try:
         table = parsed(first.data, names, delimiter, {})
@@ -132,7 +132,7 @@ def _inferred(first: Lines, names: Sequence[str], delimiter: str) -> list[tuple[
     return kinds
 
 
-def _texts_if_large(lines: Lines, column: Any, names: Sequence[str], name: str, delimiter: str,
+def _texts_if_large(lines: FileLines, column: Any, names: Sequence[str], name: str, delimiter: str,
                     least: int) -> list[bytes]:
     """Return the texts of a column of floats one of which is at least so large; none where there is no such."""
     if not pa.types.is_float64(column.type) or (pa.compute.max(pa.compute.abs(column)).as_py() or 0) < least:
@@ -140,7 +140,7 @@ def _texts_if_large(lines: Lines, column: Any, names: Sequence[str], name: str, 
     return [text or b"" for text in parsed(lines.data, names, delimiter, {name: "S"}).column(0).to_pylist()]
 
 
-def _beyond_int64(texts: Sequence[bytes], lines: Lines) -> ColumnType:
+def _beyond_int64(texts: Sequence[bytes], lines: FileLines) -> ColumnType:
     """Return the type of a column of integers some of which int64 does not hold; its text has the first of them."""
     numbers = [int(text or b"0") for text in texts]
     row = next(row for row, number in enumerate(numbers) if not -1 << 63 <= number < 1 << 63)
@@ -166,7 +166,7 @@ def check_integers(selection: Selection, path: str) -> None:
                               "leave it out of columns=")
 
 
-def check_rounded(name: str, column: Any, lines: Lines, names: Sequence[str], delimiter: str, first: str) -> None:
+def check_rounded(name: str, column: Any, lines: FileLines, names: Sequence[str], delimiter: str, first: str) -> None:
     """Check that a column that nobody asked to be of floats has no integer that float64 rounds.
 
     Raises
