@@ -648,3 +648,29 @@ def test_the_size_of_the_least_int_is_pythons(sc):
     held = sc.parallelize(records, 2).cache("GPU")
     assert held.max(key=abs) == held.reduce(lambda a, b: a if abs(a) > abs(b) else b) == -2**63
     assert held.aggregate(0, lambda t, x: max(t, abs(x)), max) == 2**63
+
+
+PAIRS = [(1, np.float32([1, 2])), (2, np.float32([3, 4]))]
+
+
+@pytest.mark.parametrize("records", [[1, 2, 3], [True, False], list(np.float32([1, 2])), [value for _, value in PAIRS],
+                                     list(np.arange(12, dtype="i2").reshape(2, 2, 3)), []])
+def test_records_come_as_one_array(sc: SparkContext, records: list):
+    plain = sc.parallelize(records, 2)
+    array = plain.cache("GPU").toNumpy()
+    assert exact(array) == exact(np.array(records)) == exact(plain.send().toNumpy())
+
+
+def test_items_of_pairs_come_as_one_array(sc: SparkContext):
+    held = sc.parallelize(PAIRS, 2).cache("GPU")
+    assert exact(held.keys().toNumpy()) == exact(np.array([1, 2]))
+    assert exact(held.values().toNumpy()) == exact(np.float32([[1, 2], [3, 4]]))
+
+
+@pytest.mark.parametrize("records", [PAIRS, [{"x": 1.0}, {"x": 2.0}], [(1.0, 2.0)], [np.ones((2, 3)), np.ones((4, 3))],
+                                     [np.ones(2), np.ones(3)], [("a", 1.0)]])
+def test_records_that_are_no_array_are_refused(sc: SparkContext, records: list):
+    plain = sc.parallelize(records, 1)
+    for vrdd in (plain.send(), plain.cache("GPU")):
+        with pytest.raises(PlanError, match="toNumpy"):
+            vrdd.toNumpy()

@@ -37,10 +37,16 @@ def toNumpy(vrdd: RecordedRDD) -> np.ndarray:
 
     It comes through shared memory, without a Python object for each record.
 
+    Returns
+    -------
+    ndarray of shape (records, ...)
+        Behind the records the shape of one; of their dtype, of Python's numbers float64, int64 or bool. Of no records
+        of shape (0,) and dtype float64.
+
     Raises
     ------
     PlanError
-        If the records are others.
+        If the records are others: pairs, tuples, dicts, or arrays of several shapes.
 
     Examples
     --------
@@ -56,11 +62,14 @@ def toNumpy(vrdd: RecordedRDD) -> np.ndarray:
     vrdd._let_go_of_inputs()
     fetched = [answer.records[index] for index in sorted(answer.records)]
     layouts = [each.schema.layout for each in fetched if each.schema.count]
-    if any(each.kind != "elements" or len(each.parts) != 1 or each.keyed or
-           each.parts[0].form not in ("number", "array") for each in layouts):
+    if any(each.only for each in layouts):      # keys that were sent, which are objects
+        return _one_array(collect(vrdd))
+    if any(len(each.parts) != 1 or each.parts[0].name or each.keyed or each.parts[0].form not in ("number", "array")
+           for each in layouts):
         raise PlanError(_NO_ARRAY)
     try:
-        return np.concatenate([array for each in fetched if each.schema.count for block in each.blocks
+        return np.concatenate([array if each.schema.layout.kind == "elements" else array[None]
+                               for each in fetched if each.schema.count for block in each.blocks
                                for array in block.values()] or [np.zeros(0)])
     except ValueError as error:
         raise PlanError(_NO_ARRAY) from error
