@@ -130,16 +130,40 @@ def _listed() -> dict[str, Any]:
 
 def test_every_public_function_documents_its_parameters():
     undocumented = {name: missing for name, what in _listed().items()
-                    if inspect.isfunction(what) and (missing := _without_a_line(what))}
+                    if inspect.isroutine(what) and (missing := _without_a_line(what))}
     assert undocumented == {}
 
 
 def _without_a_line(function: Callable[..., Any]) -> list[str]:
     """Return the parameters that no line of a docstring's section describes; ``self`` has other names in modules."""
-    section = (inspect.getdoc(function) or "").partition("\nParameters\n----------\n")[2]
-    lines = " ".join(re.findall(r"^\S.*", re.split(r"^\w[\w ]*\n-+$", section, flags=re.MULTILINE)[0], re.MULTILINE))
+    lines = " ".join(re.findall(r"^\S.*", _section(function, "Parameters"), re.MULTILINE))
     return [name for name in inspect.signature(function).parameters
             if name not in ("self", "vrdd", "rdd") and not re.search(rf"\b{name}\b", lines)]
+
+
+def test_every_public_function_documents_what_it_returns():
+    """Of an array with its shape and its dtype."""
+    lacking = {name: lack for name, what in _listed().items()
+               if inspect.isroutine(what) and (lack := _lack_of_returns(what))}
+    assert lacking == {}
+
+
+def _lack_of_returns(function: Callable[..., Any]) -> str:
+    """Return what the section on a function's result lacks, or ""."""
+    if str(inspect.signature(function).return_annotation) in ("None", "NoReturn"):
+        return ""
+    described = _section(function, "Returns")
+    if not described:
+        return "no section Returns"
+    is_array = "ndarray" in described.splitlines()[0]
+    words = [] if not is_array or function.__module__.startswith("pyspark") else ["shape", "dtype"]
+    return ", ".join(f"no {word}" for word in words if word not in described)
+
+
+def _section(function: Callable[..., Any], title: str) -> str:
+    """Return the text of a section of a docstring, "" where there is none."""
+    text = (inspect.getdoc(function) or "").partition(f"\n{title}\n{'-' * len(title)}\n")[2]
+    return re.split(r"^\w[\w ]*\n-+$", text, flags=re.MULTILINE)[0]
 
 
 def test_every_public_name_has_an_example():

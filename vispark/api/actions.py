@@ -21,6 +21,12 @@ _NO_ARRAY = "toNumpy() is of records that are numbers, or arrays of one shape: m
 def collect(vrdd: RecordedRDD) -> list[Any]:
     """Return a list of all records, in order.
 
+    Returns
+    -------
+    list
+        Of Python's numbers where Python's were sent or computed, of NumPy's scalars and arrays in their dtypes
+        otherwise; of tuples, dicts and pairs with these inside.
+
     Examples
     --------
     >>> sc.parallelize([1.0, 2.0, 4.0], 2).cache("GPU").collect()
@@ -93,6 +99,11 @@ def take(vrdd: RecordedRDD, num: int) -> list[Any]:
     num : int
         The most records.
 
+    Returns
+    -------
+    list
+        At most ``num`` records, as :meth:`collect` gives them; empty where ``num`` is 0 or less.
+
     Examples
     --------
     >>> sc.parallelize([1.0, 2.0, 4.0], 2).cache("GPU").take(2)
@@ -114,6 +125,11 @@ def take(vrdd: RecordedRDD, num: int) -> list[Any]:
 def first(vrdd: RecordedRDD) -> Any:
     """Return the first record.
 
+    Returns
+    -------
+    number, array, tuple or dict
+        A record as :meth:`collect` gives it.
+
     Raises
     ------
     ValueError
@@ -133,6 +149,11 @@ def first(vrdd: RecordedRDD) -> Any:
 def isEmpty(vrdd: RecordedRDD) -> bool:
     """Return whether there are no records.
 
+    Returns
+    -------
+    bool
+        True of an RDD without partitions, too.
+
     Examples
     --------
     >>> sc.parallelize([1.0, 2.0, 4.0], 2).cache("GPU").isEmpty()
@@ -143,6 +164,11 @@ def isEmpty(vrdd: RecordedRDD) -> bool:
 
 def count(vrdd: RecordedRDD) -> int:
     """Return the number of records.
+
+    Returns
+    -------
+    int
+        Of pairs one each; of blocks how many blocks, not rows.
 
     Examples
     --------

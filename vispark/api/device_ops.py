@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from pyspark import RDD
 
@@ -20,7 +20,7 @@ from vispark.plan.map_call import record_map
 from vispark.plan.operations.check_finite import CheckFinite
 
 
-def send(vrdd: RecordedRDD) -> RecordedRDD:
+def send(vrdd: RecordedRDD) -> NoReturn:
     """Refuse: the records are in the worker already.
 
     Raises
@@ -41,6 +41,11 @@ def send(vrdd: RecordedRDD) -> RecordedRDD:
 def htod(vrdd: Recorded) -> Recorded:
     """Copy to the device.
 
+    Returns
+    -------
+    VRDD
+        Of the same records, dtypes and shapes; lazy.
+
     See Also
     --------
     VRDD.dtoh
@@ -55,6 +60,11 @@ def htod(vrdd: Recorded) -> Recorded:
 
 def dtoh(vrdd: Recorded) -> Recorded:
     """Copy to the worker's host memory; the content on the device stays there if it is cached.
+
+    Returns
+    -------
+    VRDD
+        Of the same records, dtypes and shapes; lazy.
 
     See Also
     --------
@@ -135,6 +145,13 @@ def vmap(vrdd: Recorded, f: Callable[..., Any], *arguments: Any, of: str | None 
         an array of one dtype. Left out: as above, with a :class:`MeaningWarning` where ``map`` would give something
         else.
 
+    Returns
+    -------
+    VRDD
+        Of what the function gives, lazy: numbers, arrays, tuples or dicts of these, below the keys of pairs that were
+        sent; of rows and cells an array of one for each. Numbers are Python's where all that they are made of is:
+        ``float`` (float64), ``int`` (int64) or ``bool``; else NumPy's, promoted as NumPy promotes dtypes.
+
     Raises
     ------
     TranslationError
@@ -190,6 +207,11 @@ def vreduce(vrdd: Recorded, f: Callable[[Any, Any], Any]) -> Recorded:
 def check_finite(vrdd: Recorded) -> Recorded:
     """Return the records as they are; the device looks for NaN and infinities when it computes them.
 
+    Returns
+    -------
+    VRDD
+        Of the same records, dtypes and shapes; lazy.
+
     Raises
     ------
     NotFinite
@@ -217,6 +239,12 @@ def keys(vrdd: RecordedRDD) -> RDD[Any]:
     """Return the keys of pairs; of other records the first item, as on any RDD. A VRDD, but for keys of keys or
     values.
 
+    Returns
+    -------
+    RDD
+        A VRDD of the keys: numbers in their types where a ``vmap`` computed them, else the objects that were sent. An
+        RDD of Spark's where these are keys or values of pairs themselves.
+
     Examples
     --------
     >>> sc.parallelize([(1, 2.0), (3, 4.0)]).cache("GPU").keys().collect()
@@ -227,6 +255,11 @@ def keys(vrdd: RecordedRDD) -> RDD[Any]:
 
 def values(vrdd: RecordedRDD) -> RDD[Any]:
     """Return the values of pairs; of other records the second item, as on any RDD. A VRDD as :meth:`keys` is one.
+
+    Returns
+    -------
+    RDD
+        A VRDD of the values in their shapes and dtypes; an RDD of Spark's where these are keys or values themselves.
 
     Examples
     --------

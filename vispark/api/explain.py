@@ -164,6 +164,11 @@ def translate(f: Callable[..., Any], *arguments: Any, schema: Any, of: str | Non
     of : str, optional
         As for :meth:`VRDD.vmap`.
 
+    Returns
+    -------
+    str
+        The source of one module, with the kernel that runs the function.
+
     Raises
     ------
     TranslationError

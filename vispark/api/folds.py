@@ -55,10 +55,18 @@ def reduce(vrdd: RecordedRDD, f: Callable[[Any, Any], Any], dtype: Any = None) -
         ``np.float64`` gives sums of float32 as they are added up, as line searches need them; without it they are
         float32, as PySpark's are.
 
+    Returns
+    -------
+    number, array, tuple or dict
+        A record in the shape and dtype of those before: Python's numbers of Python's, dtypes of NumPy's. Float64 of
+        float32 where ``dtype`` says so.
+
     Raises
     ------
     PlanError
         If ``dtype`` is another one.
+    ValueError
+        If there are no records.
 
     Examples
     --------
@@ -146,6 +154,16 @@ def treeReduce(vrdd: RecordedRDD, f: Callable[[Any, Any], Any], depth: int = 2) 
     depth : int, optional
         Of the tree where Spark folds; at least 1.
 
+    Returns
+    -------
+    number, array, tuple or dict
+        As of :meth:`reduce`.
+
+    Raises
+    ------
+    ValueError
+        If there are no records, or ``depth`` is below 1.
+
     Examples
     --------
     >>> sc.parallelize([1.0, 2.0, 4.0], 2).cache("GPU").treeReduce(lambda a, b: a + b)
@@ -163,6 +181,11 @@ def fold(vrdd: RecordedRDD, zeroValue: Any, op: Callable[[Any, Any], Any]) -> An
         What each partition, and then the driver, starts from.
     op : callable
         Of two records; associative and commutative.
+
+    Returns
+    -------
+    number, array, tuple or dict
+        What ``op`` makes of ``zeroValue`` and the records, in Python's types and NumPy's dtypes.
 
     Examples
     --------
@@ -194,6 +217,11 @@ def aggregate(vrdd: RecordedRDD, zeroValue: Any, seqOp: Callable[[Any, Any], Any
     combOp : callable
         Of two totals.
 
+    Returns
+    -------
+    number, array, tuple or dict
+        A total, with the parts of ``zeroValue``, in Python's types and NumPy's dtypes.
+
     Examples
     --------
     >>> numbers = sc.parallelize([1.0, 2.0, 4.0]).cache("GPU")
@@ -218,6 +246,16 @@ def treeAggregate(vrdd: RecordedRDD, zeroValue: Any, seqOp: Callable[[Any, Any],
         Of two totals.
     depth : int, optional
         Of the tree where Spark folds; at least 1.
+
+    Returns
+    -------
+    number, array, tuple or dict
+        As of :meth:`aggregate`.
+
+    Raises
+    ------
+    ValueError
+        If ``depth`` is below 1.
 
     Examples
     --------
@@ -281,10 +319,16 @@ def sum_(vrdd: RecordedRDD, dtype: Any = None) -> Any:
         ``np.float64`` gives the sum of float32 as it is added up, as line searches and residuals need it; without
         it the sum is float32, as PySpark's is.
 
+    Returns
+    -------
+    number or array
+        Of numbers Python's int or float, or a NumPy scalar of their dtype; of bools an int. Of arrays their sum element
+        by element, of their shape and dtype. Of no records 0.
+
     Raises
     ------
     PlanError
-        If ``dtype`` is another one.
+        If ``dtype`` is another one, or the records are blocks of several shapes, or those of a :class:`Grid`.
 
     Examples
     --------
@@ -308,6 +352,16 @@ def min_(vrdd: RecordedRDD, key: Callable[[Any], Any] | None = None) -> Any:
     key : callable, optional
         Of a record, a number to compare by; without it records themselves are compared.
 
+    Returns
+    -------
+    number, array, tuple or dict
+        A record, as :meth:`first` gives it.
+
+    Raises
+    ------
+    ValueError
+        If there are no records.
+
     Examples
     --------
     >>> sc.parallelize([3.0, -1.0, 1.0], 2).cache("GPU").min(key=lambda x: x * x)
@@ -324,6 +378,16 @@ def max_(vrdd: RecordedRDD, key: Callable[[Any], Any] | None = None) -> Any:
     key : callable, optional
         Of a record, a number to compare by; without it records themselves are compared.
 
+    Returns
+    -------
+    number, array, tuple or dict
+        A record, as :meth:`first` gives it.
+
+    Raises
+    ------
+    ValueError
+        If there are no records.
+
     Examples
     --------
     >>> numbers = sc.parallelize([1.0, 2.0, 4.0], 2).cache("GPU")
@@ -335,6 +399,17 @@ def max_(vrdd: RecordedRDD, key: Callable[[Any], Any] | None = None) -> Any:
 
 def mean(vrdd: RecordedRDD) -> Any:
     """Return the mean of all records.
+
+    Returns
+    -------
+    float, NumPy scalar or ndarray
+        A float of Python's numbers. Of NumPy's float64, but their own dtype where that is a float or complex; of arrays
+        element by element, of their shape. Of no records 0.0.
+
+    Raises
+    ------
+    PlanError
+        If the records are blocks of several shapes, or those of a :class:`Grid`.
 
     Examples
     --------

@@ -56,7 +56,8 @@ class Grid:
         for each axis, where a pair stands for its sides below and above; or a dict of these by field, where fields
         that are not named have 0.
     fields : dict of str to dtype, optional
-        The names and dtypes of the fields, where there are several or where what is scattered is to be converted.
+        The names and dtypes of the fields. Numbers, functions' results and files are converted to these dtypes as they
+        are scattered; arrays have to have them.
     nan_outside : bool
         Whether the boundary may be NaN, as where a stencil tells by it what lies outside. Infinities always may.
 
@@ -152,6 +153,11 @@ class Grid:
         *position : int
             One for each axis, from 0 on.
 
+        Returns
+        -------
+        BlockKey
+            Of this grid.
+
         Raises
         ------
         PlanError
@@ -170,6 +176,11 @@ class Grid:
 
     def blocks(self) -> Iterator[BlockKey]:
         """Return the keys of all blocks, in C order.
+
+        Returns
+        -------
+        iterator of BlockKey
+            As many as the product of ``splits``.
 
         Examples
         --------
@@ -192,6 +203,11 @@ class Grid:
         splits, halo, boundary : optional
             As of :class:`Grid`, and instead of those in the file. Left out where a file says nothing: as many blocks
             as its chunks allow, a halo of 1, and 0 outside.
+
+        Returns
+        -------
+        Grid
+            Of the file's shape; with the names and dtypes of its fields, where they have names.
 
         Raises
         ------
@@ -231,6 +247,8 @@ class Grid:
         Returns
         -------
         RDD of (BlockKey, array or dict of arrays)
+            Of each block's cells without halos, in the dtype of the array, the number, what the function gives or the
+            file; where ``fields`` says one, in that.
 
         Raises
         ------
@@ -270,6 +288,8 @@ class Grid:
         Returns
         -------
         ndarray or dict of ndarray
+            Of the grid's shape or, with ``cells``, of that which the index gives, in the blocks' dtype; a NumPy scalar
+            of one cell.
 
         Raises
         ------
@@ -443,6 +463,16 @@ class Grid:
         field : str, optional
             Of blocks that are dicts of arrays; without it blocks are arrays.
 
+        Returns
+        -------
+        NumPy scalar, or dict of them by field
+            Of the cells' dtype.
+
+        Raises
+        ------
+        PlanError
+            As for :meth:`sum`, or if the cells are complex.
+
         Examples
         --------
         >>> blocks = Grid((4, 6), splits=(2, 2)).scatter(sc, lambda y, x: 10 * y + x).cache("GPU")
@@ -461,6 +491,16 @@ class Grid:
             All blocks of a grid.
         field : str, optional
             Of blocks that are dicts of arrays; without it blocks are arrays.
+
+        Returns
+        -------
+        NumPy scalar, or dict of them by field
+            Of the cells' dtype.
+
+        Raises
+        ------
+        PlanError
+            As for :meth:`sum`, or if the cells are complex.
 
         Examples
         --------
@@ -482,6 +522,17 @@ class Grid:
             Of blocks that are dicts of arrays; without it blocks are arrays.
         ord : 1, 2 or numpy.inf, optional
             Which norm.
+
+        Returns
+        -------
+        float, or dict of them by field
+            Computed in float64 for 2, and for 1 as :meth:`sum` adds; the greatest size, in the cells' dtype, for
+            ``numpy.inf``.
+
+        Raises
+        ------
+        PlanError
+            As for :meth:`sum`, or if ``ord`` is another number.
 
         Examples
         --------
@@ -575,6 +626,17 @@ class Grid:
             How many cells each becomes, along all axes or each.
         grid : Grid, optional
             What the result is scattered over; left out, a grid with the same splits, halo and boundary.
+
+        Returns
+        -------
+        RDD of (BlockKey, array or dict of arrays)
+            As of :meth:`scatter`, in the cells' dtype.
+
+        Raises
+        ------
+        PlanError
+            If ``factor`` is no whole number from 1 on, ``grid`` has another shape, there is none and the boundary is a
+            function of the position, or these are no blocks of a grid.
 
         Examples
         --------

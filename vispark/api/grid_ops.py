@@ -48,10 +48,19 @@ class Halos(Generic[Recorded]):
 def halo_extract(vrdd: Recorded) -> Halos[Recorded]:
     """Take the outermost cells of each block, for the neighbours' halos: faces, edges and corners.
 
+    Returns
+    -------
+    Halos
+        Whose ``halo_shuffle()`` exchanges them and gives this VRDD. Nothing is copied before.
+
     Raises
     ------
     PlanError
         If the records are known to be no blocks of a Grid; where they were not sent yet, at the action.
+
+    See Also
+    --------
+    VRDD.iterate : the same for a whole loop in one call.
 
     Examples
     --------
@@ -65,10 +74,6 @@ def halo_extract(vrdd: Recorded) -> Halos[Recorded]:
     VRDD[...]: ...
     >>> Grid.gather(blocks.halo_append().vmap(mean))
     array([3., 1., 2., 3., 4., 2.])
-
-    See Also
-    --------
-    VRDD.iterate : the same for a whole loop in one call.
     """
     _check_for_a_grid(vrdd, "halo_extract")
     return Halos(vrdd)
@@ -95,6 +100,12 @@ def halo_append(vrdd: Recorded) -> Recorded:
 
     Pure: the VRDD it is called on stays as it is. May be left out: a stencil that is mapped over a grid whose halos
     were shuffled has them.
+
+    Returns
+    -------
+    VRDD
+        Of (BlockKey, block) in the cells' dtype; lazy. Functions and kernels see blocks that are longer by the halo's
+        width at both ends of each axis; actions and :meth:`recv` give the blocks without.
 
     Raises
     ------

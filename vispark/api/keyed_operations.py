@@ -136,6 +136,11 @@ def groupByKey(vrdd: RecordedRDD, numPartitions: int | None = None,
     partitionFunc : callable, optional
         Of a key, a number that says which partition it goes to.
 
+    Returns
+    -------
+    RDD
+        Spark's, of (key, iterable of values).
+
     Examples
     --------
     >>> pairs = sc.parallelize(range(5), 2).cache("GPU").vmap(lambda n: (n % 2, n))
@@ -233,6 +238,12 @@ def cogroup(vrdd: RecordedRDD, other: RDD[Any], numPartitions: int | None = None
     numPartitions : int, optional
         Of the result; by default as many as Spark would make.
 
+    Returns
+    -------
+    RDD
+        Spark's, of (key, (iterable of values, iterable of the other's values)); a key of one side alone has an empty
+        one for the other.
+
     Examples
     --------
     >>> numbers = sc.parallelize(range(3), 2).cache("GPU")
@@ -296,6 +307,16 @@ def takeOrdered(vrdd: RecordedRDD, num: int, key: Callable[[Any], Any] | None = 
     key : callable, optional
         Of a record; it is translated, as that of a ``vmap``. Left out: the record itself, which is a number.
 
+    Returns
+    -------
+    list
+        At most ``num`` records, as :meth:`collect` gives them.
+
+    Raises
+    ------
+    ValueError
+        If ``num`` is negative.
+
     Examples
     --------
     >>> sc.parallelize([3.0, -1.0, 2.0], 2).cache("GPU").takeOrdered(2, key=lambda x: x * x)
@@ -313,6 +334,11 @@ def top(vrdd: RecordedRDD, num: int, key: Callable[[Any], Any] | None = None) ->
         The most records.
     key : callable, optional
         Of a record, a number to compare by.
+
+    Returns
+    -------
+    list
+        At most ``num`` records, as :meth:`collect` gives them.
 
     Examples
     --------
@@ -400,6 +426,11 @@ def countByKey(vrdd: RecordedRDD) -> dict[Any, int]:
 
     On cached data, with keys that a ``vmap`` computed, workers sort and count, and send a number for each key of a
     partition; else it is a Spark job.
+
+    Returns
+    -------
+    dict of key to int
+        A ``defaultdict``, as PySpark's: keys that do not occur have 0.
 
     Examples
     --------

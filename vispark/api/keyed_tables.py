@@ -91,6 +91,11 @@ class KeyedTable(DriverRDD, Referable):
         KeyedTable
             Of the same keys; of none where nothing was folded.
 
+        Raises
+        ------
+        TranslationError, PlanError
+            As of :meth:`VRDD.vmap`; or if there are more than three arguments.
+
         Examples
         --------
         >>> numbers = sc.parallelize([1.0, 2.0, 4.0]).cache("GPU")
@@ -112,6 +117,11 @@ class KeyedTable(DriverRDD, Referable):
 
     def toNumpy(self) -> np.ndarray:
         """Return the values by key as one array, of shape (keys, ...); zeros for keys that do not occur.
+
+        Returns
+        -------
+        ndarray of shape (keys, ...)
+            Behind the keys the shape of a value; of the values' dtype, float64, int64 or bool of Python's numbers.
 
         Raises
         ------

@@ -23,6 +23,11 @@ def explain(vrdd: RecordedRDD, *, schema: Any = None, sources: bool = False) -> 
     sources : bool
         Whether to show the kernels' sources.
 
+    Raises
+    ------
+    PlanError
+        If ``schema`` is none.
+
     See Also
     --------
     VRDD.explanation
@@ -56,6 +61,16 @@ def explanation(vrdd: RecordedRDD, *, schema: Any = None, sources: bool = False)
     sources : bool
         Whether the text has the kernels' sources.
 
+    Returns
+    -------
+    str
+        Of several lines, in sections that begin with lines such as ``== Plan ==``.
+
+    Raises
+    ------
+    PlanError
+        If ``schema`` is none.
+
     Examples
     --------
     >>> "lambda" in sc.parallelize([1.0]).cache("GPU").vmap(lambda x: 2 * x).explanation()
@@ -66,6 +81,11 @@ def explanation(vrdd: RecordedRDD, *, schema: Any = None, sources: bool = False)
 
 def toDebugString(vrdd: RecordedRDD) -> bytes:
     """Return the plan, and below it the lineage of the RDD that :meth:`recv` gives.
+
+    Returns
+    -------
+    bytes
+        Of UTF-8, as PySpark's.
 
     Examples
     --------

@@ -172,6 +172,11 @@ class RecordedRDD(LineageWalk):
         storageLevel : str or StorageLevel, optional
             "GPU", "GPU_AND_HOST" or "GPU_HOST_AND_DISK", or a level of Spark's.
 
+        Returns
+        -------
+        VRDD
+            This VRDD.
+
         Raises
         ------
         PlanError
@@ -198,6 +203,11 @@ class RecordedRDD(LineageWalk):
     def uncache(self) -> Self:
         """Release the copy that :meth:`cache` keeps. A plan that is running keeps the content that it needs to its end.
 
+        Returns
+        -------
+        VRDD
+            This VRDD.
+
         Examples
         --------
         >>> points = sc.parallelize([1.0, 2.0, 4.0], 2).cache("GPU")
@@ -213,6 +223,11 @@ class RecordedRDD(LineageWalk):
         ----------
         blocking : bool, optional
             PySpark's, and without effect: workers free the memory without being waited for.
+
+        Returns
+        -------
+        VRDD
+            This VRDD.
 
         Examples
         --------
@@ -230,6 +245,12 @@ class RecordedRDD(LineageWalk):
     def getStorageLevel(self) -> StorageLevel:
         """Return the level asked for; ``MEMORY_ONLY`` for "GPU" and "GPU_AND_HOST", ``MEMORY_AND_DISK`` for
         "GPU_HOST_AND_DISK".
+
+        Returns
+        -------
+        pyspark.StorageLevel
+            Spark's own where :meth:`persist` was given one; without a copy ``StorageLevel(False, False, False,
+            False)``.
 
         Examples
         --------
@@ -400,6 +421,12 @@ class RecordedRDD(LineageWalk):
         Its tasks take the records from where they are held; where they are not, they compute them from the RDD that was
         sent, like Spark does for a partition that it has lost.
 
+        Returns
+        -------
+        RDD
+            Of as many partitions, with the records that :meth:`collect` gives: Python's numbers where Python's were
+            sent, NumPy's scalars and arrays in their dtypes.
+
         Examples
         --------
         >>> sc.parallelize([1.0, 2.0]).cache("GPU").recv().map(lambda x: f"{x:g}").collect()
@@ -562,6 +589,11 @@ class RecordedRDD(LineageWalk):
         name : str
             Of the VRDD in plans, reports and Spark's pages.
 
+        Returns
+        -------
+        VRDD
+            This VRDD.
+
         Examples
         --------
         >>> sc.parallelize([1.0]).cache("GPU").setName("points").name()
@@ -603,6 +635,11 @@ class RecordedRDD(LineageWalk):
         ----------
         profile : ResourceProfile
             Of the tasks that load the records.
+
+        Returns
+        -------
+        VRDD
+            This VRDD.
 
         Raises
         ------

@@ -117,6 +117,16 @@ def takeSample(vrdd: RecordedRDD, withReplacement: bool, num: int, seed: int | N
     seed : int, optional
         Of the draw; another one at each call where it is left out.
 
+    Returns
+    -------
+    list
+        Of records as :meth:`collect` gives them, ``num`` with replacement and at most ``num`` without.
+
+    Raises
+    ------
+    ValueError
+        If ``num`` is negative.
+
     Examples
     --------
     >>> numbers = sc.parallelize(range(100), 4)

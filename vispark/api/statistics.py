@@ -36,6 +36,19 @@ def histogram(vrdd: RecordedRDD, buckets: int | Sequence[Any]) -> tuple[Sequence
     buckets : int or sequence
         How many of one width between the least and the greatest record, or their bounds, ascending.
 
+    Returns
+    -------
+    tuple of (sequence, list of int)
+        n + 1 bounds, those that were given or a list in the records' type; and n counts.
+
+    Raises
+    ------
+    ValueError
+        If ``buckets`` is below 1 or not ascending, has fewer than two bounds, None or NaN, or there are no records
+        between which to make buckets.
+    TypeError
+        If ``buckets`` is no int, list or tuple.
+
     Examples
     --------
     >>> sc.parallelize(range(51)).cache("GPU").histogram(2)
@@ -63,7 +76,7 @@ def quantile(vrdd: RecordedRDD, q: float | Sequence[float]) -> Any:
 
     Returns
     -------
-    float64, or ndarray of float64
+    float64, or ndarray of shape (len(q),) and dtype float64
         NaN where a record is.
 
     Raises
@@ -91,6 +104,12 @@ def stats(vrdd: RecordedRDD) -> StatCounter:
     Of many cached numbers workers compute them in two passes; the mean and the variance may differ from PySpark's
     in the last bits, as sums do.
 
+    Returns
+    -------
+    pyspark.statcounter.StatCounter
+        ``count()`` is an int. ``mean()``, ``variance()`` and ``stdev()`` are float64, or of the records' own dtype
+        where that is a float or complex; of arrays element by element, of their shape.
+
     Examples
     --------
     >>> sc.parallelize([1.0, 2.0, 6.0]).cache("GPU").stats()
@@ -109,6 +128,11 @@ def countByValue(vrdd: RecordedRDD) -> dict[Any, int]:
 
     Of many cached numbers workers sort and count, and send a number for each value of a partition; else it is a
     Spark job.
+
+    Returns
+    -------
+    dict of value to int
+        A ``defaultdict``, as PySpark's: values that do not occur have 0. Values are of the records' types.
 
     Examples
     --------

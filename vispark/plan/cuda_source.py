@@ -414,6 +414,25 @@ class Kernels:
                   constants: Mapping[str, np.ndarray] | None = None) -> Kernels:
         """Read the source from a file, whose name the compiler's messages then show.
 
+        Parameters
+        ----------
+        path : str or Path
+            Of a file of CUDA C++ in UTF-8.
+        options, constants
+            As of :class:`Kernels`.
+
+        Returns
+        -------
+        Kernels
+            Of the file's text.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be read.
+        PlanError
+            As of :class:`Kernels`.
+
         Examples
         --------
         >>> import tempfile

@@ -68,6 +68,12 @@ def with_column(df: DataFrame, name: str, f: ColumnFunction, *columns: Column | 
     *columns, **named
         Columns for its parameters, by place and by name, or their names.
 
+    Returns
+    -------
+    pyspark.sql.DataFrame
+        The columns of ``df``, and the new one behind them or in the place of that of its name, of the type that
+        :func:`vispark.udf` was told.
+
     Raises
     ------
     PlanError, RecordError

@@ -37,15 +37,20 @@ def progress(shown: bool = True) -> Iterator[None]:
     shown : bool
         Whether to show it, from the start and in logs too.
 
+    Returns
+    -------
+    context manager
+        ``with`` gives None.
+
+    See Also
+    --------
+    VRDD.iterate : ``progress=`` says it for one loop.
+
     Examples
     --------
     >>> with progress(False):
     ...     sc.parallelize(range(4), 2).cache("GPU").count()
     4
-
-    See Also
-    --------
-    VRDD.iterate : ``progress=`` says it for one loop.
     """
     token = _wanted.set(bool(shown))
     try:

@@ -131,6 +131,11 @@ class Profile:
 
         What the driver does beside plans and jobs has no line, and is below "".
 
+        Returns
+        -------
+        dict of str to dict of str to float
+            Seconds by kind of work, those above 0, below each line.
+
         Examples
         --------
         >>> found = Profile(total=2.0)
@@ -186,6 +191,11 @@ class Profile:
     def table(self) -> str:
         """Return the break-down, a line for each kind of work.
 
+        Returns
+        -------
+        str
+            In each line the kind, seconds and per cent of the wall time; the last line has the whole.
+
         Examples
         --------
         >>> found = Profile(total=2.0)
@@ -218,6 +228,11 @@ class Profile:
         ----------
         path : str or Path
             Of the file, which is written anew.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be written.
 
         Examples
         --------
@@ -350,6 +365,11 @@ def profile(path: str | os.PathLike[str] | None = None) -> Iterator[Profile]:
     ----------
     path : path, optional
         Where to write a trace that https://ui.perfetto.dev opens.
+
+    Returns
+    -------
+    context manager
+        ``with`` gives the :class:`Profile`; ``total`` and what Spark's jobs took are known when the block has ended.
 
     Raises
     ------

@@ -46,6 +46,11 @@ def stencil(function: Callable[..., Any]) -> Stencil:
     function : callable
         Of fields, which it indexes by offsets, ``u[0, -1]``, and of other arguments.
 
+    Returns
+    -------
+    Stencil
+        Called, it is the function itself.
+
     Raises
     ------
     TypeError
@@ -72,6 +77,11 @@ def coordinate(axis: int) -> int:
     axis : int
         The axis, counted as in the grid's shape; a number written out.
 
+    Returns
+    -------
+    int
+        From 0 to ``extent(axis) - 1``, int64 on the device.
+
     Raises
     ------
     RuntimeError
@@ -93,6 +103,11 @@ def extent(axis: int) -> int:
     ----------
     axis : int
         The axis, counted as in the grid's shape; a number written out.
+
+    Returns
+    -------
+    int
+        In cells, without halos; int64 on the device.
 
     Raises
     ------

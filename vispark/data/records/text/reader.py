@@ -68,6 +68,12 @@ def read_text(sc: SparkContext, path: str | os.PathLike[str], dtype: str = "floa
     blocks : bool
         Whether a partition is a single record: an array with a row for each line, or a dict of them.
 
+    Returns
+    -------
+    RDD
+        Of a record for each line: a 1-D array of shape (columns,) and of ``dtype``, a NumPy scalar of it, or a dict of
+        these. With ``blocks`` of one for each partition that has lines, of shape (lines, columns) or (lines,).
+
     Raises
     ------
     PlanError
