@@ -173,7 +173,7 @@ def test_arguments(sc: SparkContext, other: Bystander):
 
 
 def test_what_only_the_blocks_decide(sc: SparkContext, other: Bystander):
-    """Without anything cached it is found in a task, on cached data in the driver; the error is the same."""
+    # Without anything cached it is found in a task, on cached data in the driver; the error is the same.
     doubles = sc.parallelize([1.0, 2.0, 3.0], 2)
     for vrdd, words in ((doubles.send().htod(), ()), (doubles.cache("GPU").setName("doubles"), ("doubles",))):
         wrong = vrdd.exec(K.scale, IN, OUT, 2.0, IN.shape[0], grid=1, block=32)

@@ -180,6 +180,6 @@ def test_what_is_no_dataframe(spark: SparkSession):
 
 @pytest.mark.parametrize("page", ["dataframes", "parquet"])
 def test_the_guides_programs(sc: SparkContext, page: str):
-    """On each Spark that runs these tests."""
+    """Run the programs on each Spark that runs these tests."""
     test, = [test for test in doctests.of_pages() if test.name == f"docs/guide/{page}.md"]
     doctests.run(test, sc=sc)

@@ -133,7 +133,7 @@ def test_payloads_that_are_claimed_over_tcp_take_no_memory(runtime: Runtime, bys
 
 
 def test_a_client_that_sends_byte_by_byte(runtime: Runtime, bystander: Client):
-    """Within its time: it is served, too, and the others are between any two of its bytes."""
+    # It is served, too, where it comes within its time, and the others are between any two of its bytes.
     with runtime.socket() as slow, runtime.client() as other:
         connection = Connection(slow)
         greeting = encode(hello(), Hello)

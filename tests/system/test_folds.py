@@ -195,7 +195,7 @@ def test_aggregates_that_need_no_spark_job(sc: SparkContext, points: VRDD):
 
 
 def test_records_with_the_least_and_the_greatest_key_are_found_in_one_pass(sc: SparkContext):
-    """Of like keys the first record; a NaN among the keys is PySpark's to judge."""
+    # Of like keys the first record is found; a NaN among the keys is PySpark's to judge.
     x = np.random.default_rng(1).integers(-40, 40, (5000, 2)).astype(float)
     cached = sc.parallelize(list(x), 3).cache("GPU")
     keys = np.abs(x[:, 0]) + x[:, 1]
@@ -482,7 +482,7 @@ def test_a_bool_is_a_key(sc: SparkContext):
 
 
 def test_functions_that_do_not_read_their_element_count_it(points: VRDD):
-    """Their kernels have no array that tells how many rows there are."""
+    # Their kernels have no array that tells how many rows there are.
     assert points.vmap(lambda p: 1).sum() == points.vmap(lambda p: (3, 1)).values().reduce(operator.add) == 40
     assert points.vmap(lambda p: (2, 1)).reduceByKey(operator.add, numKeys=7).collect() == [(2, 40)]
 

@@ -387,7 +387,7 @@ def test_a_result_is_unharmed_by_what_comes_after(sc: SparkContext):
 
 
 def test_loops_of_several_threads_keep_what_each_starts_from(sc: SparkContext, caplog: pytest.LogCaptureFixture):
-    """What one thread lets go of goes along with no plan of another thread that may overtake its own."""
+    # Results that one thread releases go along with no plan of another thread that may overtake its own.
     blocks = Grid((12, 10), (3, 2), 1, "periodic").scatter(sc, numbered((12, 10), "f8")).cache("GPU")
     expected = Grid.gather(blocks.iterate(corners_of_one, steps=15))
 
@@ -447,9 +447,8 @@ def apart(coarse: dict, fine: dict) -> float:
 
 
 def test_the_cavity_at_1000_is_that_of_ghia_ghia_and_shin(sc: SparkContext):
-    """With 32 and 48 cells they are 0.073 and 0.036 apart. The scheme is of second order, so that together they tell of
-    none but what is of higher order, and of the table: 0.016, where 128 cells come to 0.0124 (cavity-1000.txt).
-    """
+    # With 32 and 48 cells they are 0.073 and 0.036 apart. The scheme is of second order, so that together they tell of
+    # none but what is of higher order, and of the table: 0.016, where 128 cells come to 0.0124 (cavity-1000.txt).
     rest = dict.fromkeys(EXAMPLE["FIELDS"], 0.0)
     coarse, fine = (cavity(sc, rest, cells, 1000, 33) for cells in (32, 48))
     assert apart(coarse, fine) < 0.02

@@ -230,7 +230,7 @@ def test_a_grid_in_zarr_is_replaced_and_its_chunks_are_known_by_their_files(hdfs
 
 
 def test_a_namenode_that_is_down_has_another_in_its_place(hdfs: Hdfs, whole: str, tmp_path: Path):
-    """Of two, by a name for both."""
+    """Read by one name for two, of which one is down."""
     addresses = {"dead": "127.0.0.1:9", "alive": hdfs.url.partition("://")[2]}
     names = {"dfs.nameservices": "pair", "dfs.ha.namenodes.pair": ",".join(addresses),
              **{f"dfs.namenode.rpc-address.pair.{name}": address for name, address in addresses.items()}}

@@ -298,7 +298,7 @@ def test_keys_beyond_64_bits_stay_objects(sc: SparkContext):
     ids=["int", "float", "tuple"])
 def test_spark_sorts_by_the_ranges_that_workers_drew(sc: SparkContext, monkeypatch: pytest.MonkeyPatch,
                                                      key: Callable[[float], object], ascending: bool):
-    """What was lost of a sort, and cannot be exchanged again, fits what is left, in the same order."""
+    # Partitions of a sort that were lost, and cannot be exchanged again, fit what is left, in the same order.
     with_fallback(monkeypatch, sc, "silent")
     calls = []
 

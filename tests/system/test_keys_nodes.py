@@ -54,7 +54,7 @@ def slowly(records):
 
 
 def test_rows_that_do_not_fit_the_nodes_devices_are_exchanged_in_waves(cluster: Topology, failpoints: Path):
-    """The new partitions of a node are larger than its device; and a node's process is killed at each of its marks."""
+    # The new partitions of a node are larger than its device; and a node's process is killed at each of its marks.
     options = {"device": "host", "transport": "unix", "memory": "1m", "fallback": "error"}
 
     def exchanged(context: SparkContext) -> RDD:

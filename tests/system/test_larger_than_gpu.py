@@ -127,7 +127,7 @@ def test_what_finds_no_room_in_host_memory_lies_in_files(local: Topology, in_mem
 
 
 def test_tasks_that_load_into_room_for_two_all_succeed(local: Topology):
-    """8 partitions of 16 MB by 8 tasks at once, on a device with room for two beside what is streamed."""
+    """Load 8 partitions of 16 MB by 8 tasks at once, on a device with room for two beside what is streamed."""
     settings = {"master": "local[8]", "vispark.device": "host", "vispark.memory": "64m"}
     with local.context({f"spark.{name}": value for name, value in settings.items()}) as sc:
         both = rows(sc).persist("GPU_AND_HOST")
@@ -318,7 +318,7 @@ def test_cache_says_what_would_fit(small: SparkContext):
 
 
 def test_tasks_that_load_at_once_take_turns(small: SparkContext):
-    """Each needs 32 MB while it runs, of 64 MB, and keeps 4 kB."""
+    # Each needs 32 MB while it runs, of 64 MB, and keeps 4 kB.
     rdd = rows(small)
     with ThreadPoolExecutor(4) as pool:
         sums = list(pool.map(lambda k: rdd.vmap(lambda x: x * k).vmap(lambda x: x.sum()).sum(), range(1, 5)))
@@ -337,7 +337,7 @@ def fitted(sc: SparkContext) -> list[bytes]:
 
 
 def test_fits_of_what_is_larger_than_the_device(local: Topology):
-    """Models have the same bits; what host memory has no room for either is left to MLlib, by name."""
+    # Models have the same bits; a fit that host memory has no room for either is left to MLlib, by name.
     pytest.importorskip("pyarrow")
     with host_context(local) as sc:
         expected = fitted(sc)
@@ -349,7 +349,7 @@ def test_fits_of_what_is_larger_than_the_device(local: Topology):
 
 
 def test_one_key_of_all_records_needs_room_for_them(local: Topology):
-    """What all rows become is counted before a row is moved, to the device or below it, and what is held stays."""
+    # The bytes of all rows are counted before a row is moved, to the device or below it, and what is held stays.
     with host_context(local, memory="64m", hostMemory="20m") as sc:
         # In one partition, as each of several GPUs has the memory.
         held = sc.parallelize([0], 1).mapPartitions(
@@ -400,7 +400,7 @@ def test_what_no_device_has_room_for_is_exchanged_sorted_and_folded(local: Topol
 
 
 def test_a_load_that_finds_no_room_leaves_nothing_behind(local: Topology):
-    """What was held below the device is computed as before, also while the error and its VRDD are there."""
+    # Results on what was held below the device are as before, also while the error and its VRDD are there.
     with host_context(local, memory="8m") as sc:
         rdd = sc.parallelize(range(6), 6).mapPartitionsWithIndex(
             lambda index, _: np.random.default_rng(index).normal(size=(4096, 64)))

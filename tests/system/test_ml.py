@@ -234,7 +234,7 @@ def test_principal_components(numbers: DataFrame):
 # -- the frame of all estimators --------------------------------------------------------------------------------------
 
 def test_a_fit_is_one_job_and_a_second_one_loads_nothing(sc: SparkContext, numbers: DataFrame):
-    """The one is the load."""
+    # The one job is the load.
     def jobs(df: DataFrame) -> int:
         return cost(sc, lambda: regression.LinearRegression().fit(df)).jobs
 
@@ -273,8 +273,8 @@ JOBS = {"clustering.KMeans": (1, 0), "clustering.BisectingKMeans": (1, 0), "clus
 
 
 def test_no_fit_takes_more_than_two_jobs(sc: SparkContext, classes: DataFrame):
-    """Word2Vec and pipelines have tests of their own, searches are in test_ml_evaluation.py; models of hashes are
-    MLlib's, which looks at a row's length."""
+    # Word2Vec and pipelines have tests of their own, searches are in test_ml_evaluation.py; models of hashes are
+    # MLlib's, which looks at a row's length.
     df = classes.selectExpr("two as label", "features", "cast(label as int) user", "cast(weight as int) item",
                             "weight as rating", "transform(array(1.0, 2.0), each -> each * weight) as parts").cache()
     df.count()
@@ -506,7 +506,7 @@ def test_pipelines_are_saved_for_mllib_and_loaded(spark: SparkSession, tmp_path)
 
 @pytest.mark.parametrize("name", ["CrossValidator", "TrainValidationSplit"])
 def test_searches_over_estimators_of_python_are_saved_and_loaded(spark: SparkSession, tmp_path, name: str):
-    """Of files pyspark tells by the class's package whether its Python or Java wrote them."""
+    # PySpark tells by the class's package whether its Python or Java wrote the files.
     learner = decomposition.NMF(k=2, inputCol="x")
     grid = tuning.ParamGridBuilder().addGrid(learner.maxIter, [0, 1]).build()
     search = getattr(selection_in_workers, name)(estimator=learner, estimatorParamMaps=grid, seed=3,
@@ -519,7 +519,7 @@ def test_searches_over_estimators_of_python_are_saved_and_loaded(spark: SparkSes
 
 
 def test_vectors_of_words(sc: SparkContext, spark: SparkSession, tmp_path):
-    """Words of a subject are neighbours; with one block the numbers are MLlib's."""
+    # Words of a subject are neighbours; with one block the numbers are MLlib's.
     rng = np.random.default_rng(0)
     counts = 1 / np.arange(2, 9) / (1 / np.arange(2, 9)).sum()
     texts = [([f"{'ab'[n % 2]}{i}" for i in rng.choice(7, 20, p=counts)],) for n in range(60)]
@@ -569,7 +569,7 @@ def test_k_means(groups: DataFrame, params):
 
 
 def test_first_centers_are_drawn_in_rounds(sc: SparkContext, monkeypatch):
-    """Groups that are far apart all get one; three different rows are as many centres, whatever is asked for."""
+    # Groups that are far apart all get one; three different rows are as many centres, whatever is asked for.
     random = np.random.default_rng(7)
     groups = random.normal(size=(12, 3)) * 100
     rows = np.repeat(groups, 50, axis=0) + random.normal(size=(600, 3))

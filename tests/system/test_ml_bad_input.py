@@ -367,13 +367,13 @@ def test_a_consensus_refuses_numbers_and_losses_that_are_none():
 
 
 def test_a_covariance_beyond_float64_is_an_error(frames: Callable[[str], DataFrame]):
-    """MLlib's own fit does not end."""
+    # MLlib's own fit does not end.
     with pytest.raises(ValueError, match="no covariance: the squares"):
         estimator("PCA").fit(frames("squares"))
 
 
 def test_a_model_of_another_version_is_loaded(odd: DataFrame, tmp_path: Any):
-    """Files name the version of Spark that wrote them."""
+    # Files name the version of Spark that wrote them.
     model = estimator("KMeans", k=3).fit(odd)
     model.save(str(tmp_path / "model"))
     part, = (tmp_path / "model/metadata").glob("part-*")

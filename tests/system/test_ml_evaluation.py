@@ -189,7 +189,7 @@ def rows(sc: SparkContext) -> Iterator[DataFrame]:
 
 @pytest.mark.parametrize("name", EVALUATORS)
 def test_searches_evaluate_without_jobs(sc: SparkContext, rows: DataFrame, name: str, monkeypatch: pytest.MonkeyPatch):
-    """The metrics are those that Spark finds of the same models; all is one load, and no job of Spark's beside it."""
+    # The metrics are those that Spark finds of the same models; all is one load, and no job of Spark's beside it.
     monkeypatch.setattr(tuning, "ThreadPool", EagerPool)
     learner, param, values = models(name)
     grid = tuning.ParamGridBuilder().addGrid(param, values).build()

@@ -103,7 +103,7 @@ def searched(sc: SparkContext, patients: DataFrame) -> Searched:
 
 
 def test_all_folds_are_one_load_and_fits_of_two_jobs(searched: Searched):
-    """An assembler looks at the first row of a column of vectors for its length, by a job; the load is another."""
+    # An assembler looks at the first row of a column of vectors for its length, by a job; the load is another.
     assert searched.loads == {"CrossValidator": 1, "TrainValidationSplit": 1}
     assert searched.jobs == {"CrossValidator": [2, 1, 1, 1, 1], "TrainValidationSplit": [2, 1, 1]}
     np.testing.assert_allclose(searched.models["TrainValidationSplit"].validationMetrics,
@@ -122,7 +122,7 @@ def test_tuned_models_are_read_by_each_other(searched: Searched, patients: DataF
 
 
 def test_searches_are_read_by_each_other(patients: DataFrame, tmp_path: Any):
-    """What vispark reads is fitted in the workers: here whatever is not is an error."""
+    # Searches that vispark reads are fitted in the workers: here whatever is not is an error.
     name = "TrainValidationSplit"
     for is_mllib in (False, True):
         written, path = search(name, is_mllib=is_mllib), str(tmp_path / f"search{is_mllib}")

@@ -54,7 +54,7 @@ def test_a_program_is_broken_down(sc: SparkContext, tmp_path: Path):
 
 
 def test_sparks_pages_name_the_users_line_of_each_job(sc: SparkContext):
-    """Of jobs that load, that hand back, and that carry on with an RDD of Spark's."""
+    """Run jobs that load, that hand back, and that carry on with an RDD of Spark's."""
     x = sc.parallelize([float(i) for i in range(100)], 3).cache("GPU")
     sites = []
     for action in (lambda: x.count(), lambda: x.filter(lambda v: v > 3).count(), lambda: x.recv().take(1),
@@ -122,7 +122,7 @@ def halved(x, k):
 
 
 def test_a_loop_without_actions_goes_step_by_step(sc: SparkContext):
-    """As without a profile, but that each step is waited for; where plans are relayed, each batch."""
+    # The steps are as without a profile, but that each is waited for; where plans are relayed, each batch.
     steps, x = 3 * BATCH, sc.parallelize([np.zeros((64, 1024)) for _ in range(2)], 2).cache("GPU")
     assert x.count() == 2
     before, relays = used(sc), Session.of(sc).relays

@@ -232,7 +232,7 @@ def test_a_daemon_that_is_killed_gets_publications_back(runtime: Runtime):
 
 
 def test_a_daemon_that_is_killed_gets_publications_back_from_a_process_whose_application_is_gone(runtime: Runtime):
-    """Which stays for its session's lease; the publication's own goes on behind it."""
+    # The process stays for its session's lease; the publication's own lease goes on behind it.
     staying = OWNER | {"lease": 60.0}
     with runtime.lease(**staying) as lease, runtime.client(**staying, client_pid=0) as owner:
         put(owner)

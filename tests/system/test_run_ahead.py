@@ -120,10 +120,8 @@ def stepped(grid):
 
 @pytest.mark.parametrize("what", ["a grid", "rows", "rows that are let go of"])
 def test_a_loop_that_starts_from_what_is_not_loaded_costs_one_job_and_a_bounded_plan(sc: SparkContext, what: str):
-    """Without an action before it what it starts from is loaded once that many steps wait, and they go on from there.
-
-    Those that are let go of wait with those behind them.
-    """
+    # Without an action before it what it starts from is loaded once that many steps wait, and they go on from there.
+    # Those that are let go of wait with those behind them.
     if "let go" in what and Session.of(sc).relays:
         pytest.skip("a relayed plan waits for others, and then what it needs was let go of")
     steps, field = 3 * BATCH, np.arange(16.0)

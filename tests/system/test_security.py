@@ -98,7 +98,7 @@ print(sock.recv(1000))
 
 @as_root
 def test_another_user_s_publications_are_not_listed_or_attached(worker: Runtime):
-    """As vispark.attach asks for them: where the directory is closed, and where it is open."""
+    """Ask as vispark.attach does, where the directory is closed, and where it is open."""
     ask = """
 for request in (gpu_worker.protocol.messages.ListPublications(),
                 gpu_worker.protocol.messages.GetPublication("app", b"s" * 32, "points", "", b"", 1)):
@@ -115,7 +115,7 @@ for request in (gpu_worker.protocol.messages.ListPublications(),
 
 @as_root
 def test_another_user_is_refused_by_a_device_process_too(runtime: Runtime):
-    """Its socket is for the daemon, of which there is one at a time; while there is none, others could connect."""
+    # Its socket is for the daemon, of which there is one at a time; while there is none, others could connect.
     path = runtime.path / "sessions" / "app.sock"
     with runtime.client(role="driver", client_pid=0) as client:
         daemon = runtime.daemon()
@@ -153,7 +153,7 @@ def test_another_user_s_worker_is_not_greeted(runtime: Runtime):
 
 @as_root
 def test_a_socket_on_which_the_machine_s_service_manager_listens_is_taken(public: Path):
-    """As that of ``gpu-worker@alice.socket``, in a directory of alice's own: the first client makes it start."""
+    # It is as that of ``gpu-worker@alice.socket``, in a directory of alice's own: the first client makes it start.
     directory = public / "activated"
     directory.mkdir(mode=0o700)
     os.chown(directory, OTHER, OTHER)
@@ -282,7 +282,7 @@ def test_another_user_cannot_read_or_fill_the_kernel_cache(cache: KernelCache):
 @as_root
 @pytest.mark.parametrize("by", ["owner", "group", "world", "link"])
 def test_an_entry_that_another_user_planted_is_not_loaded(cache: KernelCache, tmp_path: Path, by: str):
-    """With a checksum that is right, in a directory that was open for a while, and is ours alone by now."""
+    """Plant one with a checksum that is right, in a directory that was open for a while, and is ours alone by now."""
     entry, = cache.directory.iterdir()
     assert cache.file("source") == entry
     planted = KernelCache(tmp_path / "planted")
@@ -375,7 +375,7 @@ def test_a_cluster_s_key_that_others_may_read_is_refused(tmp_path: Path, runtime
 
 @as_root
 def test_another_user_cannot_read_what_programs_keep(public: Path):
-    """Records, sources and results are in all of these; the mask would let everybody read them."""
+    # Records, sources and results are in all of these; the mask would let everybody read them.
     before = os.umask(0)
     try:
         RunCapture("job.py", [], digest_of("x"), arrays={"a0": np.arange(3)}).write(public / "capture")
@@ -397,7 +397,7 @@ def test_another_user_cannot_read_what_programs_keep(public: Path):
 
 
 def test_memory_that_ranks_share_over_ucx_is_their_user_s_alone(monkeypatch: pytest.MonkeyPatch):
-    """Segments of POSIX lose their names at once, and then lie behind the process's descriptors, as memfds do."""
+    # Segments of POSIX lose their names at once, and then lie behind the process's descriptors, as memfds do.
     pytest.importorskip("libucx")
     monkeypatch.delenv("UCX_TLS", raising=False)
     script = """

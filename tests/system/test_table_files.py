@@ -221,7 +221,7 @@ def test_filters_that_do_not_fit_are_told_before_anything_is_read(sc: SparkConte
 
 
 def test_errors_of_plain_actions_are_ours_and_fit_a_screen(sc: SparkContext, spark: SparkSession, tmp_path: Path):
-    """Of what readers give, and of what Spark makes of that: the user's line, and the error alone."""
+    # Errors of readers' RDDs, and of what Spark makes of those, are the user's line, and the error alone.
     path, text = str(tmp_path / "hole.parquet"), tmp_path / "rows.txt"
     pq.write_table(pa.table({"x": pa.array([1.0, None]), "k": [1, 2]}), path)
     text.write_text("1 2\n3 x\n")
@@ -366,8 +366,8 @@ def test_csv_of_integers_beyond_int64(sc: SparkContext, tmp_path: Path):
         read_csv(sc, path, "x", filter=[("id", ">", 1)])
     assert exact(read_csv(sc, path, "x").collect()) == exact(list(np.int64([2, 3])))
     is_large = pc.field("id") > pa.scalar(1, pa.uint64())
-    found = read_csv(sc, path, dtype={"id": "uint64"}, filter=is_large).cache("GPU").collect()
-    assert exact(found) == exact([{"id": np.uint64(2**63), "x": np.int64(3)}])
+    records = read_csv(sc, path, dtype={"id": "uint64"}, filter=is_large).cache("GPU").collect()
+    assert exact(records) == exact([{"id": np.uint64(2**63), "x": np.int64(3)}])
     with pytest.raises(RecordError, match=rf"a.csv, line 3: '{2**63},3' is not read as id int64"):
         read_csv(sc, path, "id", dtype="int64").count()
 

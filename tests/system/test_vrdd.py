@@ -333,7 +333,7 @@ def folded(fold: Callable, partitions: list[list]) -> object:
 ])
 @pytest.mark.filterwarnings("ignore:overflow encountered")
 def test_folds(sc: SparkContext, kind: str | type, shape: tuple[int, ...], folds: list[Callable]):
-    """On numbers whose folds are exact in whatever order."""
+    """Fold numbers whose folds are exact in whatever order."""
     numbers = np.random.default_rng(5).integers(0, 2 if kind in ("?", bool) else 5, (7, *shape))
     records = [kind(each) if callable(kind) else np.array(each).astype(kind)[()] for each in numbers]
     partitions = [records[:4], [], records[4:]]

@@ -70,7 +70,7 @@ def test_contexts_one_after_another(local: Topology):
 
 
 def test_a_profile_of_several_contexts_keeps_them_apart(local: Topology):
-    """Their stages have the same numbers."""
+    # Their stages have the same numbers.
     with vispark.profile() as profile:
         for device in ("GPU", None):
             with local.context({"spark.vispark.device": "host"}) as sc:
@@ -143,7 +143,7 @@ class Astray:
 
 def test_a_relayed_task_that_came_to_another_node_is_run_on_an_executor_of_the_right_one(local: Topology,
                                                                                           tmp_path: Path):
-    """As the tokens of partitions that were lost and loaded elsewhere still lie where they were."""
+    # It comes there as the tokens of partitions that were lost and loaded elsewhere still lie where they were.
     with host_context(local, transport="relay") as sc:
         points, session = sc.parallelize([1.0, 2.0], 2).cache("GPU"), Session.of(sc)
         assert points.count() == 2
@@ -156,7 +156,7 @@ def test_a_relayed_task_that_came_to_another_node_is_run_on_an_executor_of_the_r
 
 def test_a_relayed_plan_of_a_world_finds_the_process_that_came_behind_one_that_ended(
         local: Topology, monkeypatch: pytest.MonkeyPatch):
-    """A Python worker's connection from before led to the one that ended, and other workers wait for the plan."""
+    # A Python worker's connection from before led to the one that ended, and other workers wait for the plan.
     with host_context(local) as sc:
         points = sc.parallelize([1.0, 2.0], 2).cache("GPU")
         assert points.count() == 2
@@ -188,7 +188,7 @@ def test_a_kernel_that_never_ends(local: Topology):
 
 
 def test_housekeeping_starts_no_process(local: Topology, monkeypatch: pytest.MonkeyPatch):
-    """A session whose process has ended, as where its executors' GPUs were given back, holds nothing to be told of."""
+    # A session whose process has ended, as where its executors' GPUs were given back, holds nothing to be told of.
     with host_context(local) as sc:
         points = sc.parallelize([1.0, 2.0], 2).cache("GPU")
         assert points.count() == 2
@@ -211,7 +211,7 @@ def scaled(p, many):
 
 
 def test_memory_of_actions_that_do_not_come_again_is_given_back(local: Topology):
-    """A worker holds what it works in for plans that come again and again, and these do not."""
+    # A worker holds what it works in for plans that come again and again, and these do not.
     with host_context(local) as sc:
         x = sc.parallelize(list(np.ones((200, 4))), 4).cache("GPU")
         assert x.count() == 200

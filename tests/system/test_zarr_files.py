@@ -136,7 +136,7 @@ def test_a_group_is_replaced_as_a_whole(sc: SparkContext, directory: str):
 @pytest.mark.parametrize("dies", ["write_blocks", "write_pieces", "join_pieces"])
 def test_a_task_that_dies_is_done_again_or_leaves_nothing(sc: SparkContext, directory: str, dies: str, tmp_path: Path,
                                                           monkeypatch: pytest.MonkeyPatch):
-    """A process is killed when it has written a part: once, and as often as a task is tried."""
+    """Kill a process when it has written a part: once, and as often as a task is tried."""
     grid = Grid(ARRAY.shape, (5, 1, 7) if "pieces" in dies else (2, 2, 3))
     blocks = grid.scatter(sc, ARRAY, partitions=1)
     for times in (1, 2):
