@@ -1,4 +1,6 @@
-"""What all tests share: an environment of their own, and one check per capability that a marker asks for."""
+"""Environment and checks that all tests share: an environment of their own, and one check per capability that a marker
+asks for.
+"""
 
 from __future__ import annotations
 
@@ -110,8 +112,8 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Say in the report of a test that fails if the JVM of this process is gone, and why."""
     report = yield
-    if report.failed and (said := jvm.end_of_ours()):
-        report.sections.append(("The driver's JVM", said))
+    if report.failed and (reason := jvm.end_of_ours()):
+        report.sections.append(("The driver's JVM", reason))
     return report
 
 

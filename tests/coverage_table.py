@@ -16,8 +16,8 @@ def rows(files: Mapping[str, Any]) -> Iterator[tuple[str, int, float]]:
     A package is the first folder below ``vispark`` or ``gpu_worker``; files that lie in these have theirs together.
     """
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
-    for path, found in sorted(files.items()):
-        of, parts = found["summary"], PurePath(path).parts
+    for path, counts in sorted(files.items()):
+        of, parts = counts["summary"], PurePath(path).parts
         for name in ("/".join(parts[:2]) if len(parts) > 2 else parts[0], "all"):
             sums[name][0] += of["num_statements"]
             sums[name][1] += of["num_statements"] + of["num_branches"]

@@ -30,13 +30,13 @@ def units(lines: Iterable[str]) -> list[list[str]]:
         path, separator, _ = line.strip().partition("::")
         if separator and path.endswith(".py"):
             files[path].append(line.strip())
-    found: list[tuple[int, bool, str, list[str]]] = []
+    parts: list[tuple[int, bool, str, list[str]]] = []
     for path, tests in files.items():
         is_slow = path.startswith(_ON_SPARK)
         size = ON_SPARK if is_slow else OTHERS
         for start in range(0, len(tests), size):
-            found.append((start // size, not is_slow, path, tests[start:start + size]))
-    return [tests for *_, tests in sorted(found)]
+            parts.append((start // size, not is_slow, path, tests[start:start + size]))
+    return [tests for *_, tests in sorted(parts)]
 
 
 if __name__ == "__main__":

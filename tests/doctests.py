@@ -30,7 +30,7 @@ _BEGINS_MPI = "gpu_worker.exchange.mpi.rank"
 
 
 def modules() -> Iterator[ModuleType]:
-    """Modules of both packages whose sources have examples, but the one that begins MPI."""
+    """Yield the modules of both packages whose sources have examples, but the one that begins MPI."""
     for path in sorted(path for package in (gpu_worker, vispark) for path in Path(package.__path__[0]).rglob("*.py")):
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         if name != _BEGINS_MPI and ">>> " in path.read_text():
@@ -38,19 +38,19 @@ def modules() -> Iterator[ModuleType]:
 
 
 def of_docstrings(*, spark: bool) -> list[doctest.DocTest]:
-    """The docstrings with examples that need a SparkContext, or those that need none."""
+    """Return the docstrings with examples that need a SparkContext, or those that need none."""
     return [test for test in _of_docstrings() if _uses_spark(test) == spark]
 
 
 @functools.cache
 def _of_docstrings() -> list[doctest.DocTest]:
     finder = doctest.DocTestFinder(exclude_empty=True)
-    found = [test for module in modules() for test in finder.find(module, globs=_names() | _own(module))]
-    return [test for test in found if test.examples]
+    tests = [test for module in modules() for test in finder.find(module, globs=_names() | _own(module))]
+    return [test for test in tests if test.examples]
 
 
 def of_pages() -> list[doctest.DocTest]:
-    """README.md and the pages below docs/, of those the ones with examples: blocks marked as ``pycon``."""
+    """Return README.md and the pages below docs/, of those the ones with examples: blocks marked as ``pycon``."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     return [test for page in pages if page.is_file() and (test := _page(page)).examples]
 
@@ -64,11 +64,11 @@ def run(test: doctest.DocTest, **names: object) -> None:
         With what was expected and what came.
     """
     test.globs.update(names)
-    said: list[str] = []
+    output: list[str] = []
     runner = doctest.DocTestRunner(optionflags=_FLAGS)
-    runner.run(test, out=said.append)
+    runner.run(test, out=output.append)
     assert runner.tries, f"{test.name} has no example"
-    assert not runner.failures, "".join(said)
+    assert not runner.failures, "".join(output)
 
 
 def _own(module: ModuleType) -> dict[str, object]:

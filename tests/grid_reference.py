@@ -15,7 +15,7 @@ Rules = Sequence[tuple[Any, Any]]
 
 
 def padded(cells: np.ndarray, halo: Sequence[int], rules: Rules) -> np.ndarray:
-    """The whole grid with its halo, continued along one axis after the other."""
+    """Return the whole grid with its halo, continued along one axis after the other."""
     positions = [np.broadcast_to(each, cells.shape) for each in np.ix_(*map(np.arange, cells.shape))]
     shape = cells.shape
     for axis, (below, above) in enumerate(rules):
@@ -25,23 +25,23 @@ def padded(cells: np.ndarray, halo: Sequence[int], rules: Rules) -> np.ndarray:
         along = [-1 if at == axis else 1 for at in range(cells.ndim)]
         positions = [np.pad(each, outside, "edge") for each in positions]
         positions[axis] = np.broadcast_to(numbers.reshape(along), positions[axis].shape)
-        found = np.pad(cells, outside)
+        extended = np.pad(cells, outside)
         for rule, cut in ((below, slice(0, width)), (above, slice(shape[axis] + width, None))):
             part = tuple(cut if at == axis else slice(None) for at in range(cells.ndim))
             if rule == "periodic":
-                found[part] = np.pad(cells, outside, "wrap")[part]
+                extended[part] = np.pad(cells, outside, "wrap")[part]
             elif rule == "mirrored":
-                found[part] = np.pad(cells, outside, "symmetric")[part]
+                extended[part] = np.pad(cells, outside, "symmetric")[part]
             else:
-                found[part] = rule(*[each[part] for each in positions]) if callable(rule) else rule
+                extended[part] = rule(*[each[part] for each in positions]) if callable(rule) else rule
         led = [_led(number, shape[axis], below, above) for number in numbers]
         positions[axis] = np.broadcast_to(np.reshape(led, along), positions[axis].shape)
-        cells = found
+        cells = extended
     return cells
 
 
 def _led(number: int, extent: int, below: Any, above: Any) -> int:
-    """Where a rule leads a cell outside along an axis; a value that is given leads nowhere."""
+    """Return the cell that a rule leads one outside to along an axis; a value that is given leads nowhere."""
     rule = below if number < 0 else above
     if 0 <= number < extent or rule not in ("periodic", "mirrored"):
         return number
@@ -62,24 +62,24 @@ class Shifted:
 
 def applied(function: Stencil, fields: np.ndarray | Mapping[str, np.ndarray], *arguments: Any, halo: Sequence[int],
             rules: Rules | Mapping[str, Rules]) -> Any:
-    """What a stencil without branches makes of a grid: an array, or all fields."""
+    """Apply a stencil without branches to a grid: return an array, or all fields."""
     if isinstance(fields, np.ndarray):
         assert not isinstance(rules, Mapping)
         return function.function(Shifted(fields, halo, rules), *arguments)
     code = function.function.__code__
     names = [name for name in code.co_varnames[:code.co_argcount] if name in fields]
-    given = {name: Shifted(fields[name], halo, rules[name] if isinstance(rules, Mapping) else rules) for name in names}
+    shifts = {name: Shifted(fields[name], halo, rules[name] if isinstance(rules, Mapping) else rules) for name in names}
     rest = [name for name in code.co_varnames[:code.co_argcount] if name not in fields]
-    return {**fields, **function.function(**given, **dict(zip(rest, arguments, strict=True)))}
+    return {**fields, **function.function(**shifts, **dict(zip(rest, arguments, strict=True)))}
 
 
 def offsets(halo: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """The cells at the end of the halo in each direction: faces, edges, corners, and the cell itself."""
+    """Yield the cells at the end of the halo in each direction: faces, edges, corners, and the cell itself."""
     return itertools.product(*[sorted({-width, 0, width}) for width in halo])
 
 
 def numbered(shape: Sequence[int], dtype: Any, start: int = 1) -> np.ndarray:
-    """A field that tells each cell by its coordinates."""
+    """Return a field that tells each cell by its coordinates."""
     return (np.arange(np.prod(shape)).reshape(shape) + start).astype(dtype)
 
 

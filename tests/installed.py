@@ -27,8 +27,8 @@ def main() -> None:
     # As Spark runs it, by its path.
     command = Path(sys.executable).with_name("gpu-worker")
     script = subprocess.check_output([command, "gpus", "--script"], text=True).strip()
-    found = subprocess.check_output([script], env=os.environ | {"CUDA_VISIBLE_DEVICES": "0,3"})
-    assert json.loads(found) == {"name": "gpu", "addresses": ["0", "3"]}, found
+    resources = subprocess.check_output([script], env=os.environ | {"CUDA_VISIBLE_DEVICES": "0,3"})
+    assert json.loads(resources) == {"name": "gpu", "addresses": ["0", "3"]}, resources
     conf = SparkConf().setMaster("local[2]").set("spark.ui.enabled", "false").set("spark.vispark.device", "host")
     with SparkContext(conf=conf) as sc:
         rows = sc.parallelize([np.full(3, i, np.float32) for i in range(10)], 2).cache("GPU")

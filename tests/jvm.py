@@ -1,4 +1,4 @@
-"""What became of the JVM that the contexts of this process share: a test that fails since it ended says so."""
+"""State of the JVM that the contexts of this process share: a test that fails since it ended says so."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEANINGS: Mapping[int, str] = {
 
 
 def end_of(process: subprocess.Popen[bytes]) -> str:
-    """Why a JVM has ended; "" while it runs."""
+    """Return the reason why a JVM has ended; "" while it runs."""
     status = process.poll()
     if status is None:
         return ""
@@ -35,7 +35,7 @@ def end_of(process: subprocess.Popen[bytes]) -> str:
 
 
 def end_of_ours() -> str:
-    """Why the JVM of this process's contexts has ended; "" while it runs, and where there is none."""
+    """Return the reason why the JVM of this process's contexts has ended; "" while it runs, and where there is none."""
     context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
     process = getattr(getattr(context, "_gateway", None), "proc", None)
     return "" if process is None else end_of(process)

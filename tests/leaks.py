@@ -1,4 +1,4 @@
-"""What a test may leave behind, and how to see that it did: descriptors, mappings, threads, processes, shared memory.
+"""Snapshots that tell of what a test leaves behind: descriptors, mappings, threads, processes, shared memory.
 
 ::
 
@@ -52,7 +52,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What this process holds at one moment."""
+    """Everything that this process holds at one moment."""
 
     descriptors: Counter[str]
     mappings: Counter[str]
@@ -67,13 +67,13 @@ class Snapshot:
                    frozenset(process.pid for process in children()), frozenset(os.listdir("/dev/shm")))
 
     def leaked(self, patience: float = PATIENCE) -> list[str]:
-        """What is there that was not, one line each, after ``patience`` seconds at most."""
+        """Return a line for each thing that is there and was not, after ``patience`` seconds at most."""
         deadline = time.monotonic() + patience
         while True:
             gc.collect()
-            found = self._more()
-            if not found or time.monotonic() > deadline:
-                return found
+            leaks = self._more()
+            if not leaks or time.monotonic() > deadline:
+                return leaks
             time.sleep(0.05)
 
     def _more(self) -> list[str]:
@@ -89,17 +89,17 @@ class Snapshot:
 
 
 def processes(wanted: Callable[[Process, str], bool]) -> list[Process]:
-    """The living processes but this one for which ``wanted(process, environment)`` holds.
+    """Return the living processes but this one for which ``wanted(process, environment)`` holds.
 
     ``environment`` is what the process was started with, each variable ended by a zero character.
     """
-    mine = str(os.getpid())
+    ours = str(os.getpid())
     # What pathlib would take for all processes of the machine is seconds of all tests.
-    return _those([pid for pid in os.listdir("/proc") if pid.isdigit() and pid != mine], wanted)
+    return _those([pid for pid in os.listdir("/proc") if pid.isdigit() and pid != ours], wanted)
 
 
 def children() -> list[Process]:
-    """The children of this process."""
+    """Return the children of this process."""
     pids: set[str] = set()
     # Twice, as a list leaves one out where another child ends meanwhile.
     for thread in 2 * os.listdir("/proc/self/task"):
@@ -112,7 +112,7 @@ def children() -> list[Process]:
 
 
 def _those(pids: Iterable[str], wanted: Callable[[Process, str], bool]) -> list[Process]:
-    found = []
+    matching = []
     for pid in pids:
         try:
             state, above = _read(f"/proc/{pid}/stat").rpartition(")")[2].split(maxsplit=2)[:2]
@@ -122,12 +122,12 @@ def _those(pids: Iterable[str], wanted: Callable[[Process, str], bool]) -> list[
             continue
         process = Process(int(pid), int(above), command)
         if state != "Z" and wanted(process, environment + "\0"):
-            found.append(process)
-    return found
+            matching.append(process)
+    return matching
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process is there and has not ended."""
+    """Return whether a process is there and has not ended."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -136,13 +136,13 @@ def is_alive(pid: int) -> bool:
 
 
 def processes_with(variable: str, value: str) -> list[Process]:
-    """The processes that were started with an environment variable at a value."""
+    """Return the processes that were started with an environment variable at a value."""
     wanted = f"\0{variable}={value}\0"
     return processes(lambda _, environment: wanted in "\0" + environment)
 
 
 def processes_of(runtime_dir: str | os.PathLike) -> list[Process]:
-    """The daemons and device processes of a runtime directory; Spark's own processes are not among them."""
+    """Return the daemons and device processes of a runtime directory; Spark's own processes are not among them."""
     path = os.fspath(runtime_dir)
     variable = f"\0VISPARK_RUNTIME_DIR={path}\0"
 
@@ -154,16 +154,16 @@ def processes_of(runtime_dir: str | os.PathLike) -> list[Process]:
 
 
 def wait_until_gone(find: Callable[[], list[Process]], patience: float = PATIENCE) -> list[Process]:
-    """What ``find()`` still gives after ``patience`` seconds at most."""
+    """Return the processes that ``find()`` still gives after ``patience`` seconds at most."""
     deadline = time.monotonic() + patience
-    while (found := find()) and time.monotonic() < deadline:
+    while (left := find()) and time.monotonic() < deadline:
         time.sleep(0.05)
-    return found
+    return left
 
 
-def kill(found: list[Process]) -> None:
+def kill(victims: list[Process]) -> None:
     """End processes at once."""
-    for process in found:
+    for process in victims:
         try:
             os.kill(process.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -171,8 +171,8 @@ def kill(found: list[Process]) -> None:
 
 
 def _descriptors() -> Counter[str]:
-    """The open descriptors by what they lead to; the connections that PySpark and others pool are left out, and the
-    memory that connections keep.
+    """Count the open descriptors by what they lead to; the connections that PySpark and others pool are left out, and
+    the memory that connections keep.
     """
     names: Counter[str] = Counter()
     pooled, spare = _pooled() | _kept(), _spare()
@@ -188,23 +188,23 @@ def _descriptors() -> Counter[str]:
 
 
 def _pooled() -> set[str]:
-    """The sockets to py4j's gateway, of the server that accumulators are sent to, and to servers of POOLED."""
+    """Return the sockets to py4j's gateway, of the server that accumulators are sent to, and to servers of POOLED."""
     ports = set(POOLED)
     if SparkContext._gateway is not None:
         ports.add(SparkContext._gateway.gateway_parameters.port)
     if SparkContext._active_spark_context is not None:
         ports.add(SparkContext._active_spark_context._accumulatorServer.server_address[1])
-    found = set()
+    sockets = set()
     for name in os.listdir("/proc/self/fd") if ports else ():
         with contextlib.suppress(OSError):      # It was closed meanwhile.
             target = os.readlink(f"/proc/self/fd/{name}")
             if target.startswith("socket:") and ports & _ports(int(name)):
-                found.add(target)
-    return found
+                sockets.add(target)
+    return sockets
 
 
 def _ports(descriptor: int) -> set[int]:
-    """The ports at both ends of a socket of TCP; the kernel's table of all would take 10 ms."""
+    """Return the ports at both ends of a socket of TCP; the kernel's table of all would take 10 ms."""
     with socket.socket(fileno=os.dup(descriptor)) as end:
         if end.family not in (socket.AF_INET, socket.AF_INET6):
             return set()
@@ -215,31 +215,33 @@ def _ports(descriptor: int) -> set[int]:
 
 
 def _workers() -> list[Any]:
-    """The workers that the active context's session knows."""
+    """Return the workers that the active context's session knows."""
     module, context = sys.modules.get("vispark.runtime.driver.session"), SparkContext._active_spark_context
     session: Any = module.Session._sessions.get(context) if module and context else None
     return session.workers.known() if session else []
 
 
 def _kept() -> set[str]:
-    """The sockets of connections to workers that the session keeps for what comes next."""
-    found = set()
+    """Return the sockets of connections to workers that the session keeps for what comes next."""
+    sockets = set()
     for worker in _workers():
         for descriptor in worker.connections.idle[:KEPT_CONNECTIONS]:
             with contextlib.suppress(OSError):      # It was closed meanwhile.
-                found.add(os.readlink(f"/proc/self/fd/{descriptor}"))
-    return found
+                sockets.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+    return sockets
 
 
 def _spare() -> set[int]:
-    """The numbers (inodes) of the memfds that the session's connections keep for later requests, as many as they may.
+    """Return the numbers (inodes) of the memfds that the session's connections keep for later requests, as many as they
+    may.
     """
     return {payload.identity[1] for worker in _workers()
             for payload in worker.connections.spare[:KEPT_MEMORIES * KEPT_CONNECTIONS]}
 
 
 def _of_no_other_run(names: frozenset[str]) -> frozenset[str]:
-    """Those of /dev/shm's files that no living process of another test run, or of another program, has mapped.
+    """Return the names of /dev/shm's files that no living process of another test run, or of another program, has
+    mapped.
 
     They are known by their numbers, since the C library makes a semaphore under another name than it gets.
     """
@@ -264,7 +266,7 @@ def _read(path: str) -> str:
 
 
 def _mappings() -> Counter[str]:
-    """The memfds that are mapped, without the memory that connections keep."""
+    """Count the memfds that are mapped, without the memory that connections keep."""
     spare = _spare()
     rows = [row.split(maxsplit=5) for row in _read("/proc/self/maps").splitlines() if "/memfd:" in row]
     return Counter(row[5] for row in rows

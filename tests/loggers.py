@@ -8,18 +8,18 @@ _OURS = ("gpu_worker", "vispark")
 
 
 def state() -> dict[str, tuple]:
-    """Return what decides whether and where our loggers' messages are heard, by logger."""
+    """Return the settings that decide whether and where our loggers' messages are heard, by logger."""
     manager = logging.root.manager
-    found: dict[str, tuple] = {"logging.disable": (manager.disable,), "root": (logging.root.level,)}
+    settings: dict[str, tuple] = {"logging.disable": (manager.disable,), "root": (logging.root.level,)}
     for name, logger in manager.loggerDict.items():
         if isinstance(logger, logging.Logger) and name.partition(".")[0] in _OURS:
-            found[name] = (logger.level, logger.propagate, logger.disabled, tuple(map(id, logger.handlers)),
-                           tuple(map(id, logger.filters)), _stale(logger))
-    return found
+            settings[name] = (logger.level, logger.propagate, logger.disabled, tuple(map(id, logger.handlers)),
+                              tuple(map(id, logger.filters)), _stale(logger))
+    return settings
 
 
 def changed(before: dict[str, tuple]) -> list[str]:
-    """Return what differs now from an earlier :func:`state`, one entry a logger; a new logger has to be a fresh one."""
+    """Return the differences from an earlier :func:`state`, one entry a logger; a new logger has to be a fresh one."""
     fresh = (logging.NOTSET, True, False, (), (), False)
     return [f"{name}: {before.get(name, fresh)} became {now}"
             for name, now in state().items() if now != before.get(name, fresh)]

@@ -12,7 +12,7 @@ import pytest
 
 
 def needed(name: str) -> Any:
-    """Return what stands for a module until it is used; a file's tests are skipped where it is not installed."""
+    """Return a stand-in for a module until it is used; a file's tests are skipped where it is not installed."""
     if find_spec(name.partition(".")[0]) is None:
         pytest.skip(f"there is no {name}", allow_module_level=True)
     return _Later(name)

@@ -92,21 +92,24 @@ class Sweep:
 
 
 def linear(model: Any, df: DataFrame) -> list[Any]:
-    """The numbers of a linear model."""
+    """Return the numbers of a linear model."""
     if hasattr(model, "coefficientMatrix"):
         return [model.coefficientMatrix.toArray(), model.interceptVector.toArray()]
     return [model.coefficients.toArray(), model.intercept, getattr(model, "scale", 1.0)]
 
 
 def regressed(params: dict[str, Any], draws: random.Random, width: int) -> dict[str, Any]:
-    """Huber's loss goes with an L2 term and L-BFGS alone; where it is at hand, the optimum is compared."""
+    """Give Huber's loss an L2 term and L-BFGS, with which alone it goes; where it is at hand, the optimum is compared.
+    """
     if params.get("loss") == "huber":
         return params | {"elasticNetParam": 0.0, "solver": "l-bfgs", "maxIter": 200, "tol": 1e-13, "regParam": .3}
     return params
 
 
 def classified(params: dict[str, Any], draws: random.Random, width: int) -> dict[str, Any]:
-    """A binomial family has two classes; bounds go with an L2 term alone, and each has the coefficients' shape."""
+    """Give a binomial family two classes, bounds an L2 term, with which alone they go, and each the coefficients'
+    shape.
+    """
     if params.get("family") == "binomial":
         params = params | {"labelCol": "two"}
     classes = 3 if params["labelCol"] == "three" else 2
@@ -131,7 +134,7 @@ LINKS = {"gaussian": (["identity", "log", "inverse"], "positive"), "binomial": (
 
 
 def generalized(params: dict[str, Any], draws: random.Random, width: int) -> dict[str, Any]:
-    """A link and labels that a family may have; Tweedie's link is a power."""
+    """Give a family a link and labels that a family may have; Tweedie's link is a power."""
     if params["family"] == "tweedie":
         return params | {"link": None, "labelCol": "positive"}
     links, label = LINKS[params["family"]]
@@ -147,9 +150,9 @@ def machine(model: Any, df: DataFrame) -> list[Any]:
 
 
 def centers(model: Any, df: DataFrame) -> list[Any]:
-    """The centres in ascending order, and their cost."""
-    found = np.array(sorted(map(tuple, np.round(model.clusterCenters(), 9))))
-    return [found, model.summary.trainingCost, sorted(model.summary.clusterSizes)]
+    """Return the centres in ascending order, and their cost."""
+    points = np.array(sorted(map(tuple, np.round(model.clusterCenters(), 9))))
+    return [points, model.summary.trainingCost, sorted(model.summary.clusterSizes)]
 
 
 def start_of_mllib(ours: Any, theirs: Any, df: DataFrame) -> str:
@@ -172,7 +175,7 @@ def _costs(estimator: Any, df: DataFrame, enough: float) -> Iterator[float]:
 
 
 def densities(model: Any, df: DataFrame) -> list[Any]:
-    """The numbers of a mixture, and the logarithm of its likelihood, unless that is of rounding alone.
+    """Return the numbers of a mixture, and the logarithm of its likelihood, unless that is of rounding alone.
 
     It has the determinants of the covariances. Of a singular one, as of a density that has one row left, that is the
     product of what rounding leaves, and the likelihood of MLlib's iterations goes up and down by half.
@@ -199,8 +202,8 @@ def factors(model: Any, df: DataFrame) -> list[Any]:
 
 
 def vectors_of_words(model: Any, df: DataFrame) -> list[Any]:
-    found = {row.word: row.vector.toArray() for row in model.getVectors().collect()}
-    return [np.array([found[word] for word in sorted(found)])]
+    vectors = {row.word: row.vector.toArray() for row in model.getVectors().collect()}
+    return [np.array([vectors[word] for word in sorted(vectors)])]
 
 
 def nearest(model: Any, df: DataFrame) -> list[Any]:
@@ -273,15 +276,15 @@ SWEEPS: dict[str, Sweep] = {
 
 
 def drawn(sweep: Sweep, draws: random.Random, width: int) -> dict[str, Any]:
-    """Parameters of one draw, without those that are left as they are by default."""
-    given = sweep.adjust({name: draws.choice(values) for name, values in sweep.values.items()}, draws, width)
-    return {name: value for name, value in {**sweep.fixed, **given}.items()
+    """Return the parameters of one draw, without those that are left as they are by default."""
+    params = sweep.adjust({name: draws.choice(values) for name, values in sweep.values.items()}, draws, width)
+    return {name: value for name, value in {**sweep.fixed, **params}.items()
             if value is not None and not (name.endswith("olds") and value is False)
             and not (name[:5] in ("lower", "upper") and value is False)}
 
 
 def points(spark: SparkSession, rng: np.random.Generator, kind: str) -> DataFrame:
-    """Rows with labels: some of weight 0, and an empty partition among them."""
+    """Return rows with labels: some of weight 0, and an empty partition among them."""
     count, width = {"few": 24, "one row": 1}.get(kind, 90), 20 if kind == "wide" else 4
     noise = rng.normal(size=(count, width))
     if kind == "repeated":
@@ -305,7 +308,7 @@ def points(spark: SparkSession, rng: np.random.Generator, kind: str) -> DataFram
 
 
 def groups(spark: SparkSession, rng: np.random.Generator, kind: str) -> DataFrame:
-    """Rows without labels or negative numbers, in three places that are far apart, or within each other."""
+    """Return rows without labels or negative numbers, in three places that are far apart, or within each other."""
     places = np.repeat([[9.0, 1, 0, 0], [0, 9, 1, 0], [1, 0, 9, 0]], [5, 15, 40] if kind == "unequal" else 20, axis=0)
     spread = {"close": 3, "few places": 0}.get(kind, .1)
     z = np.maximum(places + rng.normal(size=(60, 4)) * spread, 0)[:1 if kind == "one group row" else None]
@@ -319,7 +322,7 @@ def groups(spark: SparkSession, rng: np.random.Generator, kind: str) -> DataFram
 
 
 def ratings(spark: SparkSession, rng: np.random.Generator, kind: str) -> DataFrame:
-    """Ratings of some users and items, none and twice among them."""
+    """Return ratings of some users and items, none and twice among them."""
     count, users, items = (400, 40, 25) if kind.startswith("many") else (60, 9, 7)
     return spark.createDataFrame([(int(user) - 3, int(item) * 1000, float(stars)) for user, item, stars in zip(
         rng.integers(0, users, count), rng.integers(0, items, count), rng.integers(-1, 6, count), strict=True)],
@@ -327,7 +330,7 @@ def ratings(spark: SparkSession, rng: np.random.Generator, kind: str) -> DataFra
 
 
 def sentences(spark: SparkSession, rng: np.random.Generator, kind: str) -> DataFrame:
-    """Sentences of words of which none occur equally often."""
+    """Return sentences of words of which none occur equally often."""
     shares = 1 / np.arange(2, 9) / (1 / np.arange(2, 9)).sum()
     return spark.createDataFrame([([f"w{i}" for i in rng.choice(7, 12, p=shares)],) for _ in range(40)], ["words"])
 
@@ -339,7 +342,7 @@ DATA: dict[str, Callable[[SparkSession, np.random.Generator, str], DataFrame]] =
 
 
 def vector(row: np.ndarray, number: int, *, is_sparse: bool = False) -> Any:
-    """A row as a vector: a sparse one without its zeros, or, each seventh, with them."""
+    """Return a row as a vector: a sparse one without its zeros, or, each seventh, with them."""
     if is_sparse:
         return Vectors.sparse(len(row), row.nonzero()[0], row[row.nonzero()])
     return Vectors.sparse(len(row), range(len(row)), row) if number % 7 == 0 else Vectors.dense(row)
@@ -383,13 +386,13 @@ Refusal = (Py4JJavaError, PySparkException, VisparkError)
 
 
 def reason_in(error: Exception) -> str:
-    """The reason among the lines of an error of Spark's."""
+    """Return the reason among the lines of an error of Spark's."""
     lines = str(error).splitlines() or [type(error).__name__]
     return next((line for line in lines if "Exception: " in line or "requirement" in line), lines[0])[:200]
 
 
 def tried(make: Callable[[], Any]) -> tuple[Any, Exception | None]:
-    """What a function gives, or its refusal."""
+    """Return a function's result, or its refusal."""
     try:
         return make(), None
     except Refusal as error:
@@ -397,7 +400,7 @@ def tried(make: Callable[[], Any]) -> tuple[Any, Exception | None]:
 
 
 def compared(draw: Outcome, df: DataFrame) -> Outcome:
-    """The outcome of a draw."""
+    """Return the outcome of a draw."""
     sweep = SWEEPS[draw.name]
     # Of some parameters, such as the weights of factorization machines, constructors do not know.
     ours, theirs = (getattr(module, draw.name)()._set(**draw.params) for module in (sweep.ours, sweep.theirs))
@@ -415,14 +418,14 @@ def compared(draw: Outcome, df: DataFrame) -> Outcome:
         reason = reason_in(error)
         return replace(draw, left=reason) if is_left else replace(draw, text=f"vispark refuses: {reason}")
     models, most = (model, theirs_model), 0.0
-    for place, (found, expected) in enumerate(zip(*(sweep.numbers(model, df) for model in models), strict=True)):
-        found, expected = np.asarray(found, float), np.asarray(expected, float)
-        if found.shape != expected.shape:
-            return replace(draw, text=f"number {place}: shape {found.shape} for {expected.shape}")
+    for place, (actual, expected) in enumerate(zip(*(sweep.numbers(model, df) for model in models), strict=True)):
+        actual, expected = np.asarray(actual, float), np.asarray(expected, float)
+        if actual.shape != expected.shape:
+            return replace(draw, text=f"number {place}: shape {actual.shape} for {expected.shape}")
         largest = float(np.abs(expected).max(initial=0))
         scale = largest if 0 < largest < 1e-20 else max(1.0, largest)
-        apart = float(np.abs(found - expected).max(initial=0)) / scale
-        if not np.allclose(found, expected, rtol=sweep.tolerance, atol=sweep.tolerance * scale, equal_nan=True):
+        apart = float(np.abs(actual - expected).max(initial=0)) / scale
+        if not np.allclose(actual, expected, rtol=sweep.tolerance, atol=sweep.tolerance * scale, equal_nan=True):
             goals = [objective(model) for model in models]
             if goals[0] is not None and goals[0] <= goals[1] * (1 + 1e-8):
                 return replace(draw, by_objective=True)
@@ -432,7 +435,9 @@ def compared(draw: Outcome, df: DataFrame) -> Outcome:
 
 
 def objective(model: Any) -> float | None:
-    """The last of a training's objective, of fits that end elsewhere than MLlib's: with bounds, and by Huber's loss."""
+    """Return the last of a training's objective, of fits that end elsewhere than MLlib's: with bounds, and by Huber's
+    loss.
+    """
     if not (model.hasParam("loss") and model.getOrDefault("loss") == "huber") and not any(
             model.hasParam(name) and model.isSet(name) for name in ("lowerBoundsOnCoefficients",
             "upperBoundsOnCoefficients", "lowerBoundsOnIntercepts", "upperBoundsOnIntercepts")):
@@ -441,21 +446,21 @@ def objective(model: Any) -> float | None:
 
 
 def outcomes(spark: SparkSession, names: list[str], times: int, seed: int) -> Iterator[Outcome]:
-    """The outcomes of some draws of each estimator."""
-    made: dict[str, DataFrame] = {}
+    """Yield the outcomes of some draws of each estimator."""
+    tables: dict[str, DataFrame] = {}
     for name in names:
         draws, sweep = random.Random(f"{name} {seed}"), SWEEPS[name]
         for number in range(times):
             kind = sweep.data[(number + seed) % len(sweep.data)]
-            if kind not in made:
-                made[kind] = DATA[kind](spark, np.random.default_rng([seed, *kind.encode()]), kind).cache()
-                made[kind].count()
+            if kind not in tables:
+                tables[kind] = DATA[kind](spark, np.random.default_rng([seed, *kind.encode()]), kind).cache()
+                tables[kind].count()
             draw = Outcome(name, kind, drawn(sweep, draws, 20 if kind == "wide" else 4))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                yield compared(draw, made[kind])
+                yield compared(draw, tables[kind])
     loads.unload()
-    for df in made.values():
+    for df in tables.values():
         df.unpersist()
 
 
@@ -474,12 +479,12 @@ def main(names: tuple[str, ...], draws: int, seed: int, device: str, out: Path |
     with topology.local() as place, host_context(place, fallback="error", device=device) as sc:
         sc.setLogLevel("OFF")
         for name in names or SWEEPS:
-            found = list(outcomes(SparkSession(sc), [name], draws, seed))
-            differ = [each for each in found if each.text]
-            left = [each for each in found if each.left]
-            lines.append(f"{name:30}{len(found):6}{len(differ):8}{sum(each.by_objective for each in found):14}"
-                         f"{sum(each.refused for each in found):9}{len(left):6}"
-                         f"{max(each.apart for each in found):10.1e}  {', '.join(SWEEPS[name].data)}")
+            results = list(outcomes(SparkSession(sc), [name], draws, seed))
+            differ = [each for each in results if each.text]
+            left = [each for each in results if each.left]
+            lines.append(f"{name:30}{len(results):6}{len(differ):8}{sum(each.by_objective for each in results):14}"
+                         f"{sum(each.refused for each in results):9}{len(left):6}"
+                         f"{max(each.apart for each in results):10.1e}  {', '.join(SWEEPS[name].data)}")
             lines += [f"    {each.data}: {each.text}: {each.params}" for each in differ]
             lines += [f"    left, {each.data}: {each.left}: {each.params}" for each in left]
             differs += len(differ)

@@ -22,18 +22,18 @@ _SPARK = re.compile(r"SparkContext|Topology|Arena|pyspark-shell")
 
 
 def with_spark() -> list[Path]:
-    """The files of tests that start Spark."""
-    found = sorted([*ROOT.glob("tests/system/test_*.py"), *ROOT.glob("tests/chaos/test_*.py")])
-    return [path.relative_to(ROOT) for path in found if _SPARK.search(path.read_text())]
+    """Return the files of tests that start Spark."""
+    files = sorted([*ROOT.glob("tests/system/test_*.py"), *ROOT.glob("tests/chaos/test_*.py")])
+    return [path.relative_to(ROOT) for path in files if _SPARK.search(path.read_text())]
 
 
 def outcome(path: Path, way: str) -> str:
-    """What pytest counts in a file."""
+    """Return the counts that pytest prints of a file."""
     command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", str(path)]
-    made = subprocess.run(command, env=os.environ | {TRANSPORT: way}, cwd=ROOT, capture_output=True, text=True)
-    if made.returncode:
-        print(made.stdout, file=sys.stderr)
-    *_, last = made.stdout.strip().splitlines() or ["nothing"]
+    run = subprocess.run(command, env=os.environ | {TRANSPORT: way}, cwd=ROOT, capture_output=True, text=True)
+    if run.returncode:
+        print(run.stdout, file=sys.stderr)
+    *_, last = run.stdout.strip().splitlines() or ["nothing"]
     return re.sub(r" in [\d.]+s.*", "", last)
 
 
@@ -41,11 +41,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="*", type=Path, default=with_spark())
     parser.add_argument("--ways", nargs="+", choices=("unix", "tcp", "relay"), default=("tcp", "relay"))
-    given = parser.parse_args()
-    print(f"| tests | {' | '.join(given.ways)} |\n|---|{'---|' * len(given.ways)}")
-    for path in given.files:
-        found = [outcome(path, way) for way in given.ways]
-        print(f"| `{path}` | {' | '.join(found)} |", flush=True)
+    options = parser.parse_args()
+    print(f"| tests | {' | '.join(options.ways)} |\n|---|{'---|' * len(options.ways)}")
+    for path in options.files:
+        counts = [outcome(path, way) for way in options.ways]
+        print(f"| `{path}` | {' | '.join(counts)} |", flush=True)
 
 
 if __name__ == "__main__":

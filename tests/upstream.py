@@ -43,7 +43,7 @@ DIFFERENCES = dict.fromkeys(
 
 def suite(folder: Path, files: tuple[str, ...]) -> unittest.TestSuite:
     """Return the tests of some files; those of Spark Connect are not among them."""
-    found = unittest.TestSuite()
+    collected = unittest.TestSuite()
     for name in files:
         name, _, only = name.partition(":")
         path = folder / f"{name}.py"
@@ -53,8 +53,8 @@ def suite(folder: Path, files: tuple[str, ...]) -> unittest.TestSuite:
         sys.modules[spec.name] = module
         spec.loader.exec_module(module)
         tests = unittest.defaultTestLoader.loadTestsFromModule(module)
-        found.addTests(test for test in _each(tests) if not only or _name(test).endswith(f".{only}"))
-    return found
+        collected.addTests(test for test in _each(tests) if not only or _name(test).endswith(f".{only}"))
+    return collected
 
 
 def _each(tests: unittest.TestSuite) -> Iterator[Any]:
@@ -90,9 +90,9 @@ def main(checkout: str, *files: str, is_plain: bool = False) -> int:
         run = {_name(test) for test in _each(tests)}
         outcome = unittest.TextTestRunner(verbosity=2).run(tests)
     failed = {_name(test) for test, _ in (*outcome.failures, *outcome.errors)}
-    for each in warned:
-        if issubclass(each.category, FallbackWarning):
-            print(f"left to MLlib: {each.message}")
+    for warning in warned:
+        if issubclass(warning.category, FallbackWarning):
+            print(f"left to MLlib: {warning.message}")
     unexpected, passed = sorted(failed - DIFFERENCES.keys()), sorted((DIFFERENCES.keys() & run) - failed)
     print(f"{len(here)} files, {len(replaced)} names replaced; unexpected: {unexpected}; no longer different: {passed}")
     print(f"{outcome.testsRun - len(failed)} passed, {len(failed)} failed, {len(outcome.skipped)} skipped")

@@ -1,4 +1,5 @@
-"""Where tests kill: a Spark context whose workers fail where they are told to, plans, and what is known of them.
+"""Arena in which tests kill: a Spark context whose workers fail where they are told to, plans, and what is known of
+them.
 
 Every plan is run once undisturbed, and its answer kept; every later answer must be the same to the bit.
 """
@@ -65,14 +66,14 @@ extern "C" __global__ void scale(const double* x, double* y, double factor, int 
 
 
 def records(partition: int) -> list[tuple[str, np.ndarray]]:
-    """A partition's records, always the same: some of them, many of them, none of them."""
+    """Return a partition's records, always the same: some of them, many of them, none of them."""
     rows = np.random.default_rng(partition).normal(size=((partition * 5) % 7 * 9, WIDTH))
     return [(f"{partition}/{index}", row) for index, row in enumerate(rows)]
 
 
 @dataclass(frozen=True)
 class Loader:
-    """Makes a partition's records, and leaves a file for every time that it was made to."""
+    """Loader of a partition's records, which leaves a file for every time that it was made to."""
 
     directory: Path
     #: Puts a fail-point's file, made ready beside it, into its place when this partition is loaded first.
@@ -86,7 +87,7 @@ class Loader:
         return records(partition)
 
     def counts(self) -> Counter[int]:
-        """How often each partition was loaded."""
+        """Return the number of times that each partition was loaded."""
         return Counter(int(path.name.partition("-")[0]) for path in self.directory.iterdir())
 
 
@@ -116,7 +117,7 @@ class Plan:
 
 
 def plain_record(*arguments, **named) -> logging.LogRecord:
-    """A log record that is words only: pytest keeps them, and with an error its frames and the VRDDs there."""
+    """Return a log record that is words only: pytest keeps them, and with an error its frames and the VRDDs there."""
     record = logging.LogRecord(*arguments, **named)
     record.msg, record.args = record.getMessage(), ()
     return record
@@ -140,16 +141,16 @@ class Arena:
         return Loader(directory, trigger)
 
     def points(self, loader: Loader, partitions: int = 4) -> VRDD:
-        """A VRDD that is not cached."""
+        """Return a VRDD that is not cached."""
         return self.sc.parallelize(range(partitions), partitions).mapPartitionsWithIndex(loader).send().htod()
 
     def scaled(self, points: VRDD, factor: float = 1.5) -> VRDD:
-        """A kernel's results."""
+        """Return a kernel's results."""
         return points.exec(self.kernels.scale, IN, OUT, np.float64(factor), lambda b: np.int32(b.shape[0] * WIDTH),
                            out=None, grid=lambda b: -(-b.shape[0] * WIDTH // 64), block=64)
 
     def answer(self, name: str) -> object:
-        """A plan's answer, its data loaded before."""
+        """Return a plan's answer, its data loaded before."""
         subject, _ = PLANS[name].prepare(self, None)
         return exact(PLANS[name].run(subject))
 
@@ -185,10 +186,10 @@ class Arena:
                 lease.close()
 
     def status(self, node: Node | None = None) -> SessionStatus | None:
-        """What the daemon of a node says of this context's session."""
+        """Return the status of this context's session, as the daemon of a node says it."""
         report = administer(Status(), runtime_dir=str((node or self.nodes[0]).runtime_dir))
-        mine = self.session().credentials.session
-        return next((session for session in report.sessions if session.session == mine), None)
+        ours = self.session().credentials.session
+        return next((session for session in report.sessions if session.session == ours), None)
 
     def daemons(self, node: Node | None = None) -> list[int]:
         return self._processes(r"gpu[_-]worker start", node)
@@ -197,7 +198,7 @@ class Arena:
         return self._processes(r"gpu_worker\.server\.device_process ", node)
 
     def ranks(self, node: Node) -> list[int]:
-        """A node's MPI processes; mpirun, which names them too, is none of them."""
+        """Return a node's MPI processes; mpirun, which names them too, is none of them."""
         return self._processes(r"^\S*python\S* -P -m gpu_worker\.exchange\.mpi\.rank( |$)", node)
 
     def _processes(self, pattern: str, node: Node | None) -> list[int]:
@@ -205,9 +206,9 @@ class Arena:
         return [process.pid for process in leaks.processes_of(directory) if re.search(pattern, process.command)]
 
     def kill_process(self, node: Node | None = None) -> None:
-        found = self.device_processes(node)
-        assert found, "there is no device process to kill"
-        kill(found)
+        processes = self.device_processes(node)
+        assert processes, "there is no device process to kill"
+        kill(processes)
 
     def kill_daemon(self, node: Node | None = None) -> None:
         kill(self.daemons(node))
@@ -266,7 +267,7 @@ class Arena:
 
 @dataclass(frozen=True)
 class Strike:
-    """What came of a kill: whether all answers were right, how long the longer plan took, what was loaded again."""
+    """Outcome of a kill: whether all answers were right, how long the longer plan took, what was loaded again."""
 
     right: bool
     seconds: float
@@ -301,7 +302,7 @@ def _chain(arena: Arena, _: object) -> tuple[VRDD, Loader]:
 
 
 def _kept_chain(arena: Arena, _: object) -> tuple[VRDD, Loader]:
-    """A chain with cached results on the way, the first of them held."""
+    """Return a chain with cached results on the way, the first of them held."""
     points, loader = _cached(arena)
     middle = arena.scaled(points).cache()
     return arena.scaled(middle, 0.7).cache(), loader
@@ -322,18 +323,18 @@ PLANS = {
 
 
 def plans_through(point: str) -> list[str]:
-    """The names of the plans that pass a point."""
+    """Return the names of the plans that pass a point."""
     return [name for name, plan in PLANS.items() if plan.passes(point)]
 
 
 def expected_of(arena: Arena) -> dict[str, object]:
-    """Each plan's answer, undisturbed."""
-    found = {}
+    """Return each plan's answer, undisturbed."""
+    answers = {}
     for name, plan in PLANS.items():
         subject, loader = plan.prepare(arena, None)
-        found[name] = exact(plan.run(subject))
+        answers[name] = exact(plan.run(subject))
         assert loader.counts() == dict.fromkeys(range(4), 1), f"{name} loaded {loader.counts()}"
-    return found
+    return answers
 
 
 def strike(arena: Arena, point: str, name: str, expected: object, number: int) -> Strike:
@@ -361,7 +362,8 @@ def strike(arena: Arena, point: str, name: str, expected: object, number: int) -
 
 
 def _loads(point: str, name: str, number: int, in_task: bool) -> tuple[Counter[int], int]:
-    """How often each partition must be loaded with a kill, and how many loads more there may be in all.
+    """Return the number of times that each partition must be loaded with a kill, and the number of loads that there may
+    be beside them.
 
     ``in_task`` says whether a Spark task, and not the driver, talks to the worker.
     """
@@ -386,24 +388,24 @@ def kill(pids: Iterable[int]) -> None:
 
 
 def eventually(holds: Callable[[], bool], seconds: float = 30.0) -> bool:
-    """Whether ``holds()`` becomes true within ``seconds``."""
+    """Return whether ``holds()`` becomes true within ``seconds``."""
     until = time.monotonic() + seconds
-    while not (found := holds()) and time.monotonic() < until:
+    while not (is_so := holds()) and time.monotonic() < until:
         time.sleep(0.02)
-    return found
+    return is_so
 
 
 def _memfds(pid: int) -> list[str]:
-    found = []
+    names = []
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
-            found.append(os.readlink(descriptor))
-    return [name for name in found if name.startswith("/memfd:")]
+            names.append(os.readlink(descriptor))
+    return [name for name in names if name.startswith("/memfd:")]
 
 
 @contextlib.contextmanager
 def opened(running: topology.Topology, conf: Mapping[str, object] | None = None) -> Iterator[Arena]:
-    """A context on a topology whose workers have fail-points."""
+    """Yield a context on a topology whose workers have fail-points."""
     with contextlib.ExitStack() as stack, tempfile.TemporaryDirectory(prefix="vc-") as name, \
             pytest.MonkeyPatch.context() as patch:
         base = Path(name)
@@ -428,6 +430,6 @@ def opened(running: topology.Topology, conf: Mapping[str, object] | None = None)
 
 @pytest.fixture(scope="module")
 def arena(local: topology.Topology) -> Iterator[Arena]:
-    """A context on ``local[2]``, shared by the tests of a module."""
+    """Yield a context on ``local[2]``, shared by the tests of a module."""
     with opened(local) as arena:
         yield arena

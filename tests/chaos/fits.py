@@ -36,7 +36,7 @@ from vispark.ml.optim.admm import consensus, losses_by_part
 
 
 def rows(arena: Arena, count: int = 60) -> DataFrame:
-    """Rows of labels, vectors, ratings and words, in three partitions."""
+    """Return rows of labels, vectors, ratings and words, in three partitions."""
     rng = np.random.default_rng(3)
     data = [(float(index % 2), Vectors.dense(row), index % 5, index % 7, float(index % 4)) for index, row
             in enumerate(rng.random((count, 3)))]
@@ -46,7 +46,7 @@ def rows(arena: Arena, count: int = 60) -> DataFrame:
 
 
 def numbers(model: Any) -> list[np.ndarray]:
-    """A model's numbers, of whatever kind it is."""
+    """Return a model's numbers, of whatever kind it is."""
     if hasattr(model, "stages"):
         return [each for stage in model.stages for each in numbers(stage)]
     if hasattr(model, "bestModel"):
@@ -65,8 +65,8 @@ def numbers(model: Any) -> list[np.ndarray]:
         return model.clusterCenters() if callable(model.clusterCenters) else model.clusterCenters
     for name in ("x", "weights", "components", "coefficients", "factors", "pc", "std", "originalMin", "maxAbs"):
         if hasattr(model, name):
-            found = getattr(model, name)
-            return [found if isinstance(found, np.ndarray) else found.toArray()]
+            value = getattr(model, name)
+            return [value if isinstance(value, np.ndarray) else value.toArray()]
     raise AssertionError(f"{model} has no numbers that are known")
 
 
@@ -81,7 +81,7 @@ class OfRecords:
 
 
 def agreed(records: Any) -> Any:
-    """The consensus of two parts about a line."""
+    """Return the consensus of two parts about a line."""
     points = records.map(lambda row: {
         "x": row.features.toArray()[:3], "y": row.rating, "part": row.user % 2}).cache("GPU")
     try:
@@ -131,7 +131,7 @@ ESTIMATORS: dict[str, Callable[[], Any]] = {
 
 
 def search(kind: Any, **params: Any) -> Any:
-    """A search of one of two regularisations."""
+    """Return a search of one of two regularisations."""
     learner = regression.LinearRegression()
     grid = ParamGridBuilder().addGrid(learner.regParam, [0.0, 0.1]).build()
     return kind(estimator=learner, estimatorParamMaps=grid, evaluator=RegressionEvaluator(), seed=1, **params)
@@ -142,10 +142,10 @@ def bits(arrays: list[np.ndarray]) -> list[bytes]:
 
 
 def python_workers(arena: Arena) -> list[int]:
-    """The processes in which this arena's tasks of Python run, not the server that forks them."""
-    mine = leaks.processes_with(VARIABLE, str(arena.failpoints))
-    servers = {process.pid for process in mine if "daemon" in process.command and "pyspark" in process.command}
-    return [process.pid for process in mine if process.parent in servers]
+    """Return the processes in which this arena's tasks of Python run, not the server that forks them."""
+    processes = leaks.processes_with(VARIABLE, str(arena.failpoints))
+    servers = {process.pid for process in processes if "daemon" in process.command and "pyspark" in process.command}
+    return [process.pid for process in processes if process.parent in servers]
 
 
 #: Tasks that Spark runs again, which a local master would not do; what is left to MLlib is an error.
@@ -205,30 +205,30 @@ def struck(arena: Arena, df: DataFrame, blow: Blow, expected: list[bytes]) -> Bl
         is_late = blow.seconds < blow.moment
         timer.join()
     blow.killed, blow.is_same = len(killed), bits(numbers(model)) == expected
-    found = {"plan": bool(plans), "task": failed_tasks(arena) > failed, "started": bool(after - set(killed))}
-    blow.missed = [] if is_late or not killed else [name for name, is_so in found.items() if is_so]
+    losses = {"plan": bool(plans), "task": failed_tasks(arena) > failed, "started": bool(after - set(killed))}
+    blow.missed = [] if is_late or not killed else [name for name, is_so in losses.items() if is_so]
     return blow
 
 
 def failed_tasks(arena: Arena) -> int:
-    """Attempts of tasks that failed in this context."""
+    """Return the number of attempts of tasks that failed in this context."""
     executors = arena.sc._jsc.sc().statusStore().executorList(False)
     return sum(executors.apply(place).failedTasks() for place in range(executors.size()))
 
 
 @contextlib.contextmanager
 def lost_plans() -> Iterator[list[str]]:
-    """Messages of plans of the driver that lost their worker in the block."""
-    found: list[str] = []
+    """Collect the messages of plans of the driver that lost their worker in the block."""
+    messages: list[str] = []
 
     class Noting(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             if record.getMessage().startswith("lost under a plan"):
-                found.append(record.getMessage())
+                messages.append(record.getMessage())
 
     log, handler = logging.getLogger("vispark.runtime.driver.retry"), Noting()
     log.addHandler(handler)
     try:
-        yield found
+        yield messages
     finally:
         log.removeHandler(handler)

@@ -39,12 +39,12 @@ def heat(u, k):
 
 
 def iterated(blocks: VRDD, steps: int) -> np.ndarray:
-    """The field after a loop in one call."""
+    """Return the field after a loop in one call."""
     return Grid.gather(blocks.iterate(heat, WEIGHT, steps=steps))
 
 
 def listed(blocks: VRDD, steps: int) -> np.ndarray:
-    """The field after the design's listing."""
+    """Return the field after the design's listing."""
     grids = blocks
     for _ in range(steps):
         grids.halo_extract().halo_shuffle()
@@ -58,7 +58,7 @@ LOOPS = {"iterate": iterated, "listing": listed}
 
 @dataclass(frozen=True)
 class Ended:
-    """What came of a loop: its field, the seconds it took, the kills under it, the steps that were done once more, and
+    """Outcome of a loop: its field, the seconds it took, the kills under it, the steps that were done once more, and
     the snapshots that were taken and gone back to.
     """
 
@@ -87,7 +87,7 @@ class Track:
         self._arena = Arena(sc, nodes, Path(), Path())
 
     def session(self) -> Session:
-        """What the driver knows of its workers."""
+        """Return the session: all that the driver knows of its workers."""
         return self._arena.session()
 
     def disconnect(self) -> None:
@@ -96,7 +96,7 @@ class Track:
         assert eventually(self._arena.is_quiet), "the driver keeps connecting"
 
     def blocks(self) -> VRDD:
-        """What a loop starts from."""
+        """Return the blocks that a loop starts from."""
         return Grid(SHAPE, splits=SPLITS).scatter(self.sc, self.initial, partitions=4).cache("GPU")
 
     def saved(self, done: threading.Event, count: int = 2) -> bool:
@@ -142,11 +142,11 @@ class Track:
         def strike() -> None:
             while len(struck) < most and moment():
                 kind, node = kills.choice(kinds), kills.choice(self.nodes)
-                found = self._victims(kind, node)
-                for pid in found:
+                victims = self._victims(kind, node)
+                for pid in victims:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
-                if found:
+                if victims:
                     struck.append(kind)
 
         killer = threading.Thread(target=strike)
@@ -163,11 +163,11 @@ class Track:
     def _victims(self, kind: str, node: Node) -> list[int]:
         if kind == "rank":
             return self._arena.ranks(node)
-        found = daemon(node) if kind != "process" else []
-        return found + (self._arena.device_processes(node)[:1] if kind != "daemon" else [])
+        processes = daemon(node) if kind != "process" else []
+        return processes + (self._arena.device_processes(node)[:1] if kind != "daemon" else [])
 
     def killed(self, loop: str, steps: int, kind: str) -> tuple[Ended, int]:
-        """A loop under which something was killed behind two snapshots, and its steps.
+        """Return a loop under which something was killed behind two snapshots, and its steps.
 
         They are doubled while it ends before the kill is met, up to a loop of 20 seconds.
         """
@@ -179,7 +179,8 @@ class Track:
 
 
 def daemon(node: Node) -> list[int]:
-    """The process that listens as a node's daemon. Commands of others name the node too, as one of their hosts."""
+    """Return the process that listens as a node's daemon. Commands of others name the node too, as one of their hosts.
+    """
     with socket.socket(socket.AF_UNIX) as sock:
         try:
             sock.connect(str(node.runtime_dir / "daemon.sock"))
@@ -190,7 +191,7 @@ def daemon(node: Node) -> list[int]:
 
 @contextlib.contextmanager
 def tracks(nodes: int, options: Mapping[str, object] = OPTIONS) -> Iterator[Track]:
-    """A context on so many nodes."""
+    """Yield a context on so many nodes."""
     start = topology.local(2) if nodes == 1 else topology.standalone(nodes)
     with start as running, opened(running, options) as track:
         yield track
@@ -198,7 +199,7 @@ def tracks(nodes: int, options: Mapping[str, object] = OPTIONS) -> Iterator[Trac
 
 @contextlib.contextmanager
 def opened(running: Topology, options: Mapping[str, object] = OPTIONS) -> Iterator[Track]:
-    """A context on a topology, whose session is up."""
+    """Yield a context on a topology, whose session is up."""
     with contextlib.ExitStack() as stack:
         if len(running.nodes) == 1:
             before = os.environ.get("VISPARK_RUNTIME_DIR")

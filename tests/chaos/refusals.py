@@ -104,7 +104,7 @@ LAUNCH = Launch((1250,), (32,), 0, (In(""), Out(""), ArrayArgument(0)), SIGNATUR
 
 
 class RemoteBench(Bench):
-    """What a bench does with a worker, over a client's connection."""
+    """Bench whose worker is reached over a client's connection."""
 
     def __init__(self, client: Client):
         super().__init__(None)
@@ -115,10 +115,10 @@ class RemoteBench(Bench):
         try:
             request = replace(self.request(plan, vrdds, values, known=known), number=self._client.next_number(),
                               epoch=self._client.epoch)
-            reply, given = self._client.request(request, list(descriptors))
+            reply, received = self._client.request(request, list(descriptors))
         finally:
             close_all(descriptors)
-        return reply, results(reply.data, given)
+        return reply, results(reply.data, received)
 
 
 @dataclass
@@ -152,7 +152,7 @@ class Refusals:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Refusals]:
-        """A worker that holds a value under number 1, ended afterwards."""
+        """Yield a worker that holds a value under number 1, ended afterwards."""
         before = {name: os.environ.get(name) for name in self._environment}
         os.environ |= self._environment
         try:
@@ -189,55 +189,55 @@ class Refusals:
                 descriptors.append(payload.release())
         try:
             request = Run(client.next_number(), client.epoch, SECONDS, *sent, vrdds, ())
-            reply, given = client.request(request, descriptors)
+            reply, received = client.request(request, descriptors)
         finally:
             close_all(descriptors)
-        return reply, results(reply.data, given)
+        return reply, results(reply.data, received)
 
     def put(self, client: Client, number: int) -> None:
         self.run(client, PUT, (number,), BLOCK)
 
     def number(self) -> int:
-        """A number that no value has had; what has it goes, at the latest in the look after a refusal."""
+        """Return a number that no value has had; what has it goes, at the latest in the look after a refusal."""
         number = next(self._numbers)
         self._passing.append(number)
         return number
 
     def load(self, client: Client) -> None:
-        """A load, of a value that goes."""
+        """Load a value that goes."""
         number = self.number()
         self.put(client, number)
         client.request(Release(client.next_number(), (number,)))
 
     def fetch(self, client: Client) -> None:
-        """A fetch, which is compared."""
+        """Fetch a value, and compare it."""
         reply, data = self.run(client, FETCH, (1,))
-        found = data.field(SIGNATURE.fields[0], reply.outputs[0].offset)
-        if not np.array_equal(found, BLOCK):
+        block = data.field(SIGNATURE.fields[0], reply.outputs[0].offset)
+        if not np.array_equal(block, BLOCK):
             raise AssertionError("what was fetched is wrong")
 
     def fold(self, client: Client) -> None:
-        """A fold, whose kernels are loaded."""
+        """Fold a value, with kernels that are loaded."""
         reply, data = self.run(client, FOLD, (1,))
-        each = reply.folded.fields[0]
-        found = data.field(Field("", each.dtype, each.shape), each.offset)
-        if not np.allclose(found, BLOCK.sum(0, "f8")):
+        field = reply.folded.fields[0]
+        total = data.field(Field("", field.dtype, field.shape), field.offset)
+        if not np.allclose(total, BLOCK.sum(0, "f8")):
             raise AssertionError("what was folded is wrong")
 
     def exec(self, client: Client) -> None:
-        """A kernel with barriers over many blocks, and an argument that changes."""
+        """Run a kernel with barriers over many blocks, and an argument that changes."""
         bench = RemoteBench(client)
         bench.describe(1, [[{"": BLOCK}]])
         table = np.arange(32, dtype="f4") + next(self._numbers)
-        made = bench.plan(1, (ExecStep("exec twice"), FetchStep(-1, "")), [LAUNCH], EXEC)
-        reply, data = bench.run(made, (1,), [table])
-        found = data.field(SIGNATURE.fields[0], reply.outputs[0].offset)
-        if not np.array_equal(found, 2 * BLOCK.reshape(-1, 32)[:, ::-1].reshape(BLOCK.shape)
+        plan = bench.plan(1, (ExecStep("exec twice"), FetchStep(-1, "")), [LAUNCH], EXEC)
+        reply, data = bench.run(plan, (1,), [table])
+        block = data.field(SIGNATURE.fields[0], reply.outputs[0].offset)
+        if not np.array_equal(block, 2 * BLOCK.reshape(-1, 32)[:, ::-1].reshape(BLOCK.shape)
                               + np.tile(table, BLOCK.size // 32).reshape(BLOCK.shape)):
             raise AssertionError("what a kernel made is wrong")
 
     def grid(self, client: Client) -> None:
-        """A grid that comes, a step that is kept, a loop, and their going."""
+        """Load a grid, keep a step of it, run a loop, and release them."""
         grid = GridBench(RemoteBench(client))
         number, other = self.number(), self.number()
         grid.put(number, CELLS)
@@ -249,7 +249,7 @@ class Refusals:
             raise AssertionError("what a stencil made is wrong")
 
     def churn(self, client: Client) -> None:
-        """Values that come, are copied to the host, and go."""
+        """Load values, copy them to the host, and release them."""
         number, other = self.number(), self.number()
         self.run(client, PUT_ON_HOST, (number,), BLOCK)
         self.put(client, number)
@@ -260,12 +260,12 @@ class Refusals:
         client.request(Report(client.next_number()))
 
     def connecting(self, _: Client) -> None:
-        """Another connection."""
+        """Open another connection."""
         with self.client() as client:
             self.report(client)
 
     def cold(self, _: Client) -> None:
-        """A session's first process."""
+        """Start a session's first process."""
         with self.client(f"cold-{next(self._numbers)}") as client:
             self.put(client, 1)
             self.fetch(client)
@@ -283,8 +283,8 @@ class Refusals:
         return bool(struct.unpack("5i", self._control[:20])[4])
 
     def tried(self, role: int, call: str, countdown: int, name: str) -> bool:
-        """Refuse a call while something is asked for; whether there was one to refuse."""
-        said: list[str] = []
+        """Refuse a call while something is asked for; return whether there was one to refuse."""
+        answers: list[str] = []
         try:
             client = self.client()
         except VisparkError as error:
@@ -297,12 +297,12 @@ class Refusals:
             def ask() -> None:
                 try:
                     getattr(self, name)(client)
-                    said.append("right")
+                    answers.append("right")
                 except VisparkError as error:
                     untyped = type(error) is VisparkError or "defect" in str(error)
-                    said.append(f"untyped: {error}" if untyped else "typed")
+                    answers.append(f"untyped: {error}" if untyped else "typed")
                 except AssertionError as error:
-                    said.append(f"wrong: {error}")
+                    answers.append(f"wrong: {error}")
 
             thread = threading.Thread(target=ask, daemon=True)
             self.arm(role, call, countdown)
@@ -310,19 +310,19 @@ class Refusals:
             thread.join(SECONDS + 10)
             refused = self.disarm()
             if thread.is_alive():
-                said.append("no answer")
+                answers.append("no answer")
         if refused:
             self._look_after(f"{call} {countdown} of {'device process' if role == DEVICE else 'daemon'} in {name}",
-                             said[0], pid)
+                             answers[0], pid)
         return refused
 
-    def _look_after(self, what: str, said: str, pid: int) -> None:
+    def _look_after(self, what: str, answer: str, pid: int) -> None:
         """See that the process stays, holds what it held, and does what is asked next."""
-        found = said.partition(":")[0]
+        outcome = answer.partition(":")[0]
         try:
             with self.client() as client:
                 if client.pid != pid:
-                    found, said = "ended", f"the process ended, as was said: {said}"
+                    outcome, answer = "ended", f"the process ended, as was said: {answer}"
                     self.put(client, 1)
                 self.fetch(client)
                 self.fold(client)
@@ -332,21 +332,21 @@ class Refusals:
                 client.request(Release(client.next_number(), tuple(self._passing)))
                 self._passing.clear()
         except PartitionMissing as error:
-            found, said = "lost", str(error)
+            outcome, answer = "lost", str(error)
         except (VisparkError, AssertionError) as error:
-            found, said = "broken", f"{type(error).__name__}: {error}"
-        self.outcomes[found] += 1
-        if found not in ("right", "typed"):
-            self.failures.append(f"{what}: {said.splitlines()[0]}")
+            outcome, answer = "broken", f"{type(error).__name__}: {error}"
+        self.outcomes[outcome] += 1
+        if outcome not in ("right", "typed"):
+            self.failures.append(f"{what}: {answer.splitlines()[0]}")
 
     def descriptors(self) -> Counter[str]:
-        """The descriptors of the device process by what they lead to."""
-        found: Counter[str] = Counter()
+        """Count the descriptors of the device process by what they lead to."""
+        counts: Counter[str] = Counter()
         with self.client() as client:
-            for each in Path(f"/proc/{client.pid}/fd").iterdir():
+            for descriptor in Path(f"/proc/{client.pid}/fd").iterdir():
                 with contextlib.suppress(FileNotFoundError):      # It was closed meanwhile.
-                    found[each.readlink().name.partition(":[")[0]] += 1
-        return found
+                    counts[descriptor.readlink().name.partition(":[")[0]] += 1
+        return counts
 
 
 ASKS = ("load", "fetch", "fold", "exec", "grid", "churn", "report", "connecting", "cold")
@@ -365,12 +365,12 @@ class Kind:
 
 
 def kinds(calls: Iterable[str] = tuple(CALLS), asks: Iterable[str] = ASKS) -> list[Kind]:
-    """All kinds of refusals."""
+    """Return all kinds of refusals."""
     return [Kind(role, call, name) for role in (DEVICE, DAEMON) for call in calls
             for name in (asks if role == DEVICE else ("connecting", "cold"))]
 
 
-def sweep(directory: Path, most: int, every: int, given: Iterable[Kind],
+def sweep(directory: Path, most: int, every: int, wanted: Iterable[Kind],
           report: Callable[[str], None] = str) -> Refusals:
     """Refuse the first, the (1 + ``every``)-th, ... call of each kind while each thing is asked for.
 
@@ -382,7 +382,7 @@ def sweep(directory: Path, most: int, every: int, given: Iterable[Kind],
         The most calls that are refused of one kind in one thing asked for.
     every : int
         How many calls to go on by.
-    given : iterable of Kind
+    wanted : iterable of Kind
         The kinds, one after the other.
     report : callable
         Is told what each kind came to.
@@ -390,7 +390,7 @@ def sweep(directory: Path, most: int, every: int, given: Iterable[Kind],
     refusals = Refusals(directory)
     with refusals.running():
         before: Counter[str] = Counter()
-        for kind in given:
+        for kind in wanted:
             before = before or refusals.descriptors()
             known, wrong, countdown = refusals.outcomes.copy(), len(refusals.failures), 1
             while countdown <= most * every and refusals.tried(kind.role, kind.call, countdown, kind.name):
@@ -416,29 +416,29 @@ def _print(line: str) -> None:
 def _swept(queue: Queue[Kind], most: int, every: int) -> tuple[Counter[str], list[str]]:
     """Sweep the kinds of a queue, with a worker of this process's own."""
     with tempfile.TemporaryDirectory(prefix="v", ignore_cleanup_errors=True) as directory:
-        found = sweep(Path(directory), most, every, _queued(queue), _print)
-    return found.outcomes, found.failures
+        refusals = sweep(Path(directory), most, every, _queued(queue), _print)
+    return refusals.outcomes, refusals.failures
 
 
 def main() -> None:
-    """Print what came of a sweep; what each kind came to as soon as it is known."""
+    """Print the outcomes of a sweep, those of each kind as soon as they are known."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--most", type=int, default=20)
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--calls", nargs="*", default=list(CALLS), choices=list(CALLS))
     parser.add_argument("--jobs", type=int, default=1, help="how many kinds side by side, each with workers of its own")
-    given = parser.parse_args()
+    options = parser.parse_args()
     outcomes: Counter[str] = Counter()
     failures: list[str] = []
     spawn = get_context("spawn")
-    with spawn.Manager() as manager, ProcessPoolExecutor(given.jobs, spawn) as pool:
+    with spawn.Manager() as manager, ProcessPoolExecutor(options.jobs, spawn) as pool:
         queue = manager.Queue()
-        for kind in kinds(given.calls):
+        for kind in kinds(options.calls):
             queue.put(kind)
         try:
-            for each, wrong in [future.result() for future in
-                                [pool.submit(_swept, queue, given.most, given.every) for _ in range(given.jobs)]]:
-                outcomes += each
+            sweeps = [pool.submit(_swept, queue, options.most, options.every) for _ in range(options.jobs)]
+            for counts, wrong in [future.result() for future in sweeps]:
+                outcomes += counts
                 failures += wrong
         except WorkerUnavailable as error:
             raise SystemExit(str(error)) from error

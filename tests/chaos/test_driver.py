@@ -31,10 +31,10 @@ def status(runtime: Runtime) -> StatusReport:
 
 
 def started_with(runtime: Runtime) -> list[leaks.Process]:
-    """The driver's processes: itself, its JVM, Spark's Python workers; not the GPU worker's."""
-    mine = leaks.processes_with(VARIABLE, os.environ[VARIABLE])
+    """Return the driver's processes: itself, its JVM, Spark's Python workers; not the GPU worker's."""
+    processes = leaks.processes_with(VARIABLE, os.environ[VARIABLE])
     workers = {process.pid for process in leaks.processes_of(runtime.path) if "gpu_worker" in process.command}
-    return [process for process in mine if process.pid not in workers]
+    return [process for process in processes if process.pid not in workers]
 
 
 def test_everything_is_back_within_the_lease(runtime: Runtime):

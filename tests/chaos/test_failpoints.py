@@ -18,10 +18,10 @@ pytestmark = pytest.mark.chaos
 
 @pytest.fixture(scope="module")
 def expected(arena: Arena) -> dict[str, object]:
-    """Each plan's answer without a kill."""
-    found = expected_of(arena)
+    """Return each plan's answer without a kill."""
+    answers = expected_of(arena)
     arena.check_empty()
-    return found
+    return answers
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -30,20 +30,20 @@ def test_a_kill_costs_time_only(arena: Arena, expected: dict[str, object], point
     shift = POINTS.index(point)
     for number in range(KILLS):
         name = plans[(shift + number) % len(plans)]
-        came = strike(arena, point, name, expected[name], shift + number)
-        assert came.right, f"{name} gave another answer after a kill at {point}"
-        assert came.frugal, f"{name} after a kill at {point}: {came}"
+        outcome = strike(arena, point, name, expected[name], shift + number)
+        assert outcome.right, f"{name} gave another answer after a kill at {point}"
+        assert outcome.frugal, f"{name} after a kill at {point}: {outcome}"
     arena.check_empty()
 
 
 def large(partition: int) -> list[tuple[str, np.ndarray]]:
-    """Records of a partition that goes in pieces, of which two have bytes of two records."""
+    """Return the records of a partition that goes in pieces, of which two have bytes of two records."""
     rows = PIECES_FROM // 3 // 24 + 1
     return [(f"{partition}/{index}", np.full((rows, 3), index + partition / 2)) for index in range(3)]
 
 
 class Large(Loader):
-    """Makes partitions that go in pieces."""
+    """Loader of partitions that go in pieces."""
 
     def __call__(self, partition: int, records: Iterable) -> Iterable:
         super().__call__(partition, records)
@@ -55,14 +55,14 @@ def test_a_kill_between_pieces_leaves_nothing_of_them(arena: Arena, point: str):
     loader = Large(arena.loader().directory)
     points = arena.sc.parallelize(range(2), 2).mapPartitionsWithIndex(loader).send().htod().cache()
     armed = arena.arm(point)
-    found = points.collect()
+    records = points.collect()
     assert not armed.exists()
     expected = [record for partition in range(2) for record in large(partition)]
-    assert [key for key, _ in found] == [key for key, _ in expected]
-    assert all(np.array_equal(mine, other) for (_, mine), (_, other) in zip(found, expected, strict=True))
+    assert [key for key, _ in records] == [key for key, _ in expected]
+    assert all(np.array_equal(mine, other) for (_, mine), (_, other) in zip(records, expected, strict=True))
     # Tasks ask a new worker by themselves; a task that is killed is repeated, and one may go with it.
     assert loader.counts().total() <= (4 if point == "piece-sent" else 2)
-    del points, found
+    del points, records
     arena.check_empty()
 
 

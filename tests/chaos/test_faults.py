@@ -30,7 +30,7 @@ extern "C" __global__ void forever(const double* x, double* y)
 
 @pytest.fixture(scope="module")
 def arena(local: topology.Topology) -> Iterator[Arena]:
-    """A context whose plans have two seconds and little memory."""
+    """Yield a context whose plans have two seconds and little memory."""
     with opened(local, {"spark.vispark.deadline": "2", "spark.vispark.memory": "1m"}) as arena:
         yield arena
 
@@ -43,7 +43,7 @@ def nothing_is_left(no_leaks: None, arena: Arena) -> Iterator[None]:
 
 
 def held(arena: Arena) -> tuple[VRDD, VRDD, Loader]:
-    """VRDDs that are there meanwhile, one on the device and one in host memory, and the loader of the first."""
+    """Return VRDDs that are there meanwhile, one on the device and one in host memory, and the loader of the first."""
     loader = arena.loader()
     device, host = arena.points(loader).cache(), arena.points(arena.loader()).dtoh().cache()
     assert (device.count(), host.count()) == (len(EXPECTED[1]), len(EXPECTED[1]))

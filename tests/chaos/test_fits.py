@@ -51,9 +51,9 @@ def test_a_fit_whose_process_is_killed_gives_the_same_bits(local: Topology, monk
 
             with monkeypatch.context() as patch:
                 patch.setattr(place, called)
-                found = fit(df)
+                actual = fit(df)
             assert not armed[0].exists(), name
-            for one, other in zip(found, expected, strict=True):
+            for one, other in zip(actual, expected, strict=True):
                 assert one.tobytes() == other.tobytes(), name
         loads.unload(df)
         arena.check_empty()

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
 
 def exchanges(arena: Arena) -> list:
-    """What each operation by key gives, of data that is loaded anew."""
+    """Return the results of each operation by key, of data that is loaded anew."""
     held = arena.sc.parallelize([float(x * 7919 % 1009) for x in range(600)], 3).cache("GPU")
     pairs = held.vmap(lambda x: (int(x // 10), x))
     tuples = held.vmap(lambda x: ((int(x // 100), x // 50), x))
@@ -51,11 +51,11 @@ def test_what_is_killed_in_an_exchange_or_beside_it_leaves_the_same_records(loca
 def test_what_was_exchanged_and_lost_is_exchanged_again(local: Topology):
     with opened(local, {}) as arena:
         held = arena.sc.parallelize([float(x) for x in range(300)], 3).cache("GPU")
-        found = held.vmap(lambda x: (int(x) % 17, x)).partitionBy(5)
-        joined = found.join(held.vmap(lambda x: (int(x) % 13, x)), 4)
-        expected, both = found.collect(), sorted(joined.collect())
+        exchanged = held.vmap(lambda x: (int(x) % 17, x)).partitionBy(5)
+        joined = exchanged.join(held.vmap(lambda x: (int(x) % 13, x)), 4)
+        expected, both = exchanged.collect(), sorted(joined.collect())
         for _ in range(2):
             for process in arena.device_processes():
                 os.kill(process, signal.SIGKILL)
-            assert found.collect() == expected and sorted(joined.collect()) == both
+            assert exchanged.collect() == expected and sorted(joined.collect()) == both
             held = None

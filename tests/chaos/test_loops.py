@@ -88,11 +88,11 @@ def test_recovery_looks_at_the_steps_behind_a_snapshot_and_at_all_where_it_is_go
         grids.halo_extract().halo_shuffle()
         grids, steps = grids.halo_append().vmap(heat, WEIGHT).cache(), steps + 1
     expected, restored = Grid.gather(grids), session.snapshots.restored
-    for lose, found in ((track.kill_process, 1), (partial(track.kill_node, 0), 0)):
+    for lose, count in ((track.kill_process, 1), (partial(track.kill_node, 0), 0)):
         lose()
         seen.clear()
         np.testing.assert_array_equal(Grid.gather(grids), expected)
-        assert (session.snapshots.restored - restored, len(seen) < 2 * steps) == (found, found == 1)
+        assert (session.snapshots.restored - restored, len(seen) < 2 * steps) == (count, count == 1)
         restored = session.snapshots.restored
 
 

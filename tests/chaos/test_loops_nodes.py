@@ -34,7 +34,7 @@ def steps_of_the_listing(blocks: VRDD) -> VRDD:
 
 
 def until_saved(track: Track, part: Callable[[VRDD], VRDD]) -> tuple[VRDD, int]:
-    """A loop of which two more snapshots are complete, in parts of four steps; and how many these are."""
+    """Return a loop of which two more snapshots are complete, in parts of four steps; and how many these are."""
     snapshots, parts, blocks = Session.of(track.sc).snapshots, 0, track.blocks()
     blocks.count()
     wanted = snapshots.taken + 2
@@ -51,9 +51,9 @@ def test_a_worker_that_is_relayed_to_gives_a_snapshot_back(local: Topology):
             restored, replayed = session.snapshots.restored, session.recomputed.steps
             blocks, parts = until_saved(track, part)
             track.kill_process()
-            found = Grid.gather(blocks)
+            actual = Grid.gather(blocks)
             assert session.snapshots.restored == restored + 1 and session.recomputed.steps - replayed < 4 * parts
-            np.testing.assert_array_equal(found, Grid.gather(track.blocks().iterate(heat, WEIGHT, steps=4 * parts)))
+            np.testing.assert_array_equal(actual, Grid.gather(track.blocks().iterate(heat, WEIGHT, steps=4 * parts)))
 
 
 @pytest.mark.mpi
@@ -78,9 +78,9 @@ def test_a_loop_goes_on_from_the_copies_of_a_node_that_is_lost(standalone: Topol
         failpoint.write_text("error")           # as if there was no room for the lost part beside the holder's own
         restored = session.snapshots.restored
         track.kill_node(1)
-        found = Grid.gather(blocks)
+        actual = Grid.gather(blocks)
         assert not failpoint.exists() and session.snapshots.restored == restored
-        np.testing.assert_array_equal(found, Grid.gather(track.blocks().iterate(heat, WEIGHT, steps=4 * parts)))
+        np.testing.assert_array_equal(actual, Grid.gather(track.blocks().iterate(heat, WEIGHT, steps=4 * parts)))
 
 
 @pytest.mark.mpi

@@ -40,7 +40,7 @@ extern "C" __global__ void stray(const double* x, double* y, int n)
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[topology.Topology]:
-    """Two nodes, on which each of two applications has an executor."""
+    """Yield two nodes, on which each of two applications has an executor."""
     with topology.standalone(2, cores=2) as running:
         yield running
         topology.shutdown()
@@ -48,11 +48,11 @@ def cluster() -> Iterator[topology.Topology]:
 
 @pytest.fixture
 def no_leaks() -> None:
-    """Contexts of this module's own start and end in each test."""
+    """Leave contexts to each test, which starts and ends those of this module's own."""
 
 
 def listed(cluster: topology.Topology, name: str) -> list[int]:
-    """The number of publications of a name that each node has."""
+    """Return the number of publications of a name that each node has."""
     return [sum(each.name == name for each in
                 administer(ListPublications(), runtime_dir=str(node.runtime_dir)).publications)
             for node in cluster.nodes]
@@ -92,7 +92,7 @@ def test_a_reader_outlives_the_owner_and_its_own_faults(cluster: topology.Topolo
 
 
 def check_names(owner: OtherApplication, sc) -> None:
-    """Names are of one publication, and readers do not change it."""
+    """Check that names are of one publication, and that readers do not change it."""
     with pytest.raises(RuntimeError, match="PublicationExists: there is a publication 'rows' already"):
         owner.ask("sc.parallelize(range(4), 4).cache('GPU').publish('rows')")
     with pytest.raises(vispark.PublicationLost, match="no publication 'other'"):
@@ -100,7 +100,7 @@ def check_names(owner: OtherApplication, sc) -> None:
 
 
 def check_fault(attached: vispark.VRDD, sc, transport: str) -> None:
-    """A kernel that writes to what it may only read ends the reader's processes, which come back."""
+    """Check that a kernel that writes to what it may only read ends the reader's processes, which come back."""
     before = {worker.home: worker.epoch for worker in Session.of(sc).workers.known()}
     kernels = Kernels(FAULT)
     with pytest.raises(vispark.KernelFault):
@@ -140,8 +140,8 @@ def test_a_daemon_that_is_killed_while_one_publication_is_read_and_another_is_no
 
 
 def check_half(cluster: topology.Topology, owner: OtherApplication, sc) -> None:
-    """A part that is lost is said to who attaches what is left on the other node, and to who publishes under the name,
-    which takes it anew.
+    """Check that a part that is lost is said to who attaches what is left on the other node, and to who publishes under
+    the name, which takes it anew.
     """
     assert owner.ask(f"{ROWS}.count()") == 4000
     for _ in range(2):
@@ -150,8 +150,8 @@ def check_half(cluster: topology.Topology, owner: OtherApplication, sc) -> None:
             vispark.attach(sc, "later")
         with pytest.raises(RuntimeError, match="PublicationExists: there is a publication 'later' already"):
             owner.ask("it['rows'].publish('later')")
-    made = vispark.attach(sc, "later", otherwise=lambda: eval(ROWS, {"it": {}, "sc": sc}))
-    assert made.values().sum() == TOTAL and owner.ask("vispark.attach(sc, 'later').values().sum()") == TOTAL
+    whole = vispark.attach(sc, "later", otherwise=lambda: eval(ROWS, {"it": {}, "sc": sc}))
+    assert whole.values().sum() == TOTAL and owner.ask("vispark.attach(sc, 'later').values().sum()") == TOTAL
     assert owner.ask("it['rows'].publish('later', lease=1, replace=True).count()") == 4000
     attached = vispark.attach(sc, "later")
     read(attached)

@@ -20,17 +20,17 @@ pytestmark = pytest.mark.chaos
 
 @pytest.fixture(scope="module")
 def expected(arena: Arena) -> dict[str, object]:
-    """Each plan's answer without a kill."""
-    found = expected_of(arena)
+    """Return each plan's answer without a kill."""
+    answers = expected_of(arena)
     arena.check_empty()
-    return found
+    return answers
 
 
 def python_workers(arena: Arena) -> list[int]:
-    """The processes in which this arena's tasks of Python run, not the server that forks them."""
-    mine = leaks.processes_with(VARIABLE, str(arena.failpoints))
-    servers = {process.pid for process in mine if "daemon pyspark.worker" in process.command}
-    return [process.pid for process in mine if process.parent in servers]
+    """Return the processes in which this arena's tasks of Python run, not the server that forks them."""
+    processes = leaks.processes_with(VARIABLE, str(arena.failpoints))
+    servers = {process.pid for process in processes if "daemon pyspark.worker" in process.command}
+    return [process.pid for process in processes if process.parent in servers]
 
 
 VICTIMS: dict[str, Callable[[Arena], list[int]]] = {

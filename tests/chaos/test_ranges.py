@@ -15,8 +15,8 @@ pytestmark = pytest.mark.chaos
 
 
 def killed_in_ranges(arena: Arena) -> None:
-    """A loop on a grid, one that ends where cells say, a sort into one partition that is larger than the device, and a
-    join of whose pairs it has room for a part.
+    """Check kills during a loop on a grid, one that ends where cells say, a sort into one partition that is larger than
+    the device, and a join of whose pairs it has room for a part.
     """
     cells = np.random.default_rng(2).normal(size=(160, 48, 48))
     blocks = Grid(cells.shape, splits=(2, 1, 1), halo=2).scatter(arena.sc, cells).persist("GPU_AND_HOST")
@@ -25,8 +25,8 @@ def killed_in_ranges(arena: Arena) -> None:
         lambda x: (int(x[0] * 1000), x))
 
     def ended() -> tuple:
-        found = blocks.iterate(spread, steps=30, until=0.8, every=2)
-        return Grid.gather(found).tobytes(), found.iterated
+        field = blocks.iterate(spread, steps=30, until=0.8, every=2)
+        return Grid.gather(field).tobytes(), field.iterated
 
     def joined() -> bytes:
         few = pairs.vmap(lambda kv: (kv[0] // 10, kv[1][1]))

@@ -14,5 +14,5 @@ pytestmark = [pytest.mark.chaos, pytest.mark.skipif(shutil.which("gcc") is None,
 @pytest.mark.parametrize("calls", [("mmap", "memfd_create", "ftruncate"), ("write", "sendmsg", "recvmsg"),
                                    ("open", "accept", "epoll_ctl"), ("pthread_create",)], ids="-".join)
 def test_the_process_stays_and_holds_what_it_held(tmp_path_factory: pytest.TempPathFactory, calls: tuple[str, ...]):
-    found = sweep(tmp_path_factory.mktemp("v"), 2, 2, kinds(calls))
-    assert not found.failures and sum(found.outcomes.values()) > 1 and found.outcomes["typed"]
+    refusals = sweep(tmp_path_factory.mktemp("v"), 2, 2, kinds(calls))
+    assert not refusals.failures and sum(refusals.outcomes.values()) > 1 and refusals.outcomes["typed"]

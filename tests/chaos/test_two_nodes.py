@@ -38,41 +38,45 @@ SUM = np.sum([row for _, row in RECORDS], axis=0)
 
 @dataclass(frozen=True)
 class Slow:
-    """Takes its time over a partition, so that the next task goes to the other node."""
+    """Loader that takes its time over a partition, so that the next task goes to the other node."""
 
     seconds: float
 
-    def __call__(self, _: int, found: Iterable) -> Iterable:
+    def __call__(self, _: int, records: Iterable) -> Iterable:
         time.sleep(self.seconds)
-        return found
+        return records
 
 
 @dataclass(frozen=True)
 class Gate:
-    """Lets a stage's other tasks end only when partition 0's first attempt has run, so that its twin is the second."""
+    """Loader that lets a stage's other tasks end only when partition 0's first attempt has run, so that its twin is the
+    second.
+    """
 
     attempts: Path
 
-    def __call__(self, partition: int, found: Iterable) -> Iterable:
+    def __call__(self, partition: int, records: Iterable) -> Iterable:
         until = time.monotonic() + 20
         while partition and not list(self.attempts.glob("0-0-*")) and time.monotonic() < until:
             time.sleep(0.01)
-        return found
+        return records
 
 
 @dataclass(frozen=True)
 class Late:
-    """Makes the first attempt of a partition's task wait for a file, or a while, after its twin has started."""
+    """Loader that makes the first attempt of a partition's task wait for a file, or a while, after its twin has
+    started.
+    """
 
     partition: int
     signal: Path
 
-    def __call__(self, partition: int, found: Iterable) -> Iterable:
+    def __call__(self, partition: int, records: Iterable) -> Iterable:
         if partition == self.partition and TaskContext.get().attemptNumber() == 0:
             until = time.monotonic() + 20
             while not self.signal.exists() and time.monotonic() < until:
                 time.sleep(0.01)
-        return found
+        return records
 
 
 #: Contexts of the tests: with twins of tasks, and over both ways from a driver to workers on other nodes.
@@ -88,33 +92,33 @@ both_ways = pytest.mark.parametrize("arena", ["tcp", "relay"], indirect=True)
 
 @pytest.fixture(scope="module")
 def arena(request: pytest.FixtureRequest, standalone: topology.Topology) -> Iterator[Arena]:
-    """A context on two nodes."""
+    """Yield a context on two nodes."""
     with opened(standalone, CONTEXTS[request.param]) as arena:
         yield arena
 
 
 @pytest.fixture
 def no_leaks() -> None:
-    """Connections and leases are left to the context's end, since tests here have it for themselves only in part."""
+    """Leave connections and leases to the context's end, since tests here have it for themselves only in part."""
 
 
 def copies(arena: Arena, name: str) -> list[int]:
-    """How many partitions each node holds of a VRDD."""
-    found = []
+    """Return the number of partitions that each node holds of a VRDD."""
+    counts = []
     for node in arena.nodes:
         session = arena.status(node)
         lines = session.report.vrdds if session and session.report else ()
-        found.append(sum(line.partitions for line in lines if line.name == name))
-    return found
+        counts.append(sum(line.partitions for line in lines if line.name == name))
+    return counts
 
 
 def numbers(arena: Arena) -> RDD:
-    """An RDD of four partitions."""
+    """Return an RDD of four partitions."""
     return arena.sc.parallelize(range(PARTITIONS), PARTITIONS)
 
 
 def spread(arena: Arena, name: str) -> tuple[VRDD, Loader]:
-    """A VRDD with partitions on both nodes, materialised."""
+    """Return a VRDD with partitions on both nodes, materialised."""
     loader = arena.loader()
     sent = numbers(arena).mapPartitionsWithIndex(Slow(0.3)).mapPartitionsWithIndex(loader).send().htod()
     vrdd = sent.setName(name).cache()
@@ -140,16 +144,16 @@ def test_a_grid_over_nodes_whose_daemons_do_not_know_each_other_fails_before_a_t
 
 
 def tasks(sc: SparkContext, action) -> tuple[object, list[int]]:
-    """What an action gives, and how many tasks each of its Spark jobs had."""
+    """Return an action's result, and the number of tasks that each of its Spark jobs had."""
     group = f"counted {time.monotonic()}"
     sc.setJobGroup(group, "")
     try:
-        found = action()
+        result = action()
     finally:
         sc.setLocalProperty("spark.jobGroup.id", None)
     tracker = sc.statusTracker()
     stages = [stage for job in tracker.getJobIdsForGroup(group) for stage in tracker.getJobInfo(job).stageIds]
-    return found, [tracker.getStageInfo(stage).numTasks for stage in stages]
+    return result, [tracker.getStageInfo(stage).numTasks for stage in stages]
 
 
 @with_twins
@@ -203,10 +207,10 @@ def test_one_request_for_each_worker(arena: Arena):
                           (lambda: vrdd.values().reduce(operator.add), lambda found: np.allclose(found, SUM))):
         action()
         plans = [worker.plans for worker in arena.session().workers.known()]
-        found, counts = tasks(arena.sc, action)
+        answer, counts = tasks(arena.sc, action)
         assert [worker.plans for worker in arena.session().workers.known()] == [each + 1 for each in plans]
         assert counts == ([1, 1] if relayed else [])
-        assert check(found)
+        assert check(answer)
 
 
 @both_ways

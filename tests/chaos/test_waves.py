@@ -16,7 +16,7 @@ pytestmark = pytest.mark.chaos
 
 @pytest.fixture(scope="module")
 def arena(local: Topology, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
-    """One for all tests: a daemon knows the fail-points of the arena that started it."""
+    """Yield one arena for all tests: a daemon knows the fail-points of the arena that started it."""
     options = {"memory": "64m", "hostMemory": "32m", "spillDir": str(tmp_path_factory.mktemp("files"))}
     with opened(local, {f"spark.vispark.{name}": value for name, value in options.items()}) as arena:
         yield arena
