@@ -17,7 +17,7 @@ KERNELS = Path(__file__).parent / "kernels"
 
 
 def opened(kind: str, cache_dir: str, **options: int) -> Device:
-    """The first device of a kind; the test is skipped where a GPU is missing."""
+    """Return the first device of a kind; the test is skipped where a GPU is missing."""
     try:
         return open_devices(kind, addresses=["0"], cache_dir=cache_dir, **options)[0]
     except DeviceUnavailable as error:
@@ -34,14 +34,14 @@ class Bench:
     stream: Stream
 
     def put(self, array: np.ndarray) -> Buffer:
-        """A buffer with an array's bytes."""
+        """Return a buffer with an array's bytes."""
         buffer = self.device.allocate(array.nbytes, stream=self.stream)
         self.device.copy_in(buffer, np.frombuffer(array.tobytes(), "u1"), stream=self.stream)
         self.device.synchronize(stream=self.stream)
         return buffer
 
     def get(self, buffer: Buffer, shape: Sequence[int] | int, dtype: str) -> np.ndarray:
-        """What a buffer holds, as an array."""
+        """Return the bytes that a buffer holds, as an array."""
         array = np.empty(shape, dtype)
         self.device.copy_out(array.reshape(-1).view("u1"), buffer, stream=self.stream)
         self.device.synchronize(stream=self.stream)

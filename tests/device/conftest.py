@@ -13,13 +13,13 @@ from tests.device.toy import TOY
 
 @pytest.fixture(scope="session")
 def cache_dir() -> str:
-    """The user's kernel cache, as of all tests that say nothing of it."""
+    """Return the user's kernel cache, as of all tests that say nothing of it."""
     return ""
 
 
 @pytest.fixture(params=["host", "cuda"])
 def bench(request: pytest.FixtureRequest, cache_dir: str) -> Iterator[Bench]:
-    """A device that really computes; whatever a test allocates it must be able to give back."""
+    """Yield a device that really computes; whatever a test allocates it must be able to give back."""
     device = opened(request.param, cache_dir)
     yield Bench(device, device.stream())
     device.close()
@@ -27,7 +27,7 @@ def bench(request: pytest.FixtureRequest, cache_dir: str) -> Iterator[Bench]:
 
 @pytest.fixture(params=["host", "cuda", "null", "toy"])
 def any_bench(request: pytest.FixtureRequest, cache_dir: str) -> Iterator[Bench]:
-    """A device of any kind, the one of docs/development/add_a_device.md among them."""
+    """Yield a device of any kind, the one of docs/development/add_a_device.md among them."""
     device_kinds.register(TOY)
     device = opened(request.param, cache_dir)
     yield Bench(device, device.stream())

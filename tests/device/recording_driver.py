@@ -76,11 +76,11 @@ class RecordingDriver:
         return self._real.CUresult.CUDA_SUCCESS, *values
 
     def count(self) -> Counter[str]:
-        """How often each function was called."""
+        """Return the number of calls of each function."""
         return Counter(name for name, _ in self.calls)
 
     def unpaired(self) -> dict[str, int]:
-        """What was made and not given back, by the function that made it."""
+        """Return the number of things that were made and not given back, by the function that made them."""
         counted = self.count()
         return {made: counted[made] - counted[ended] for made, ended in PAIRS.items()
                 if counted[made] != counted[ended]}
@@ -94,7 +94,7 @@ class RecordingDriver:
         return (13000,)
 
     def _on_cuInit(self, flags: int):
-        """As CUDA: the mask counts at the first call, and of MIG instances its first one is seen."""
+        """Do as CUDA does: the mask counts at the first call, and of MIG instances its first one is seen."""
         if self._visible is None:
             mask = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
             self._visible = [each for each in self.instances if each.startswith(mask)] if mask.startswith("MIG-") else \
@@ -195,11 +195,11 @@ class RecordingDriver:
     def _on_cuEventElapsedTime(self, first: Any, last: Any):
         return (1.5,)
 
-    def _on_cuLaunchKernel(self, function: Any, *given: Any):
-        block = (ctypes.c_void_p * 5).from_address(given[9])
+    def _on_cuLaunchKernel(self, function: Any, *arguments: Any):
+        block = (ctypes.c_void_p * 5).from_address(arguments[9])
         assert (block[0], block[2], block[4]) == (1, 2, None), "no list of a buffer and its size"
         size = ctypes.c_size_t.from_address(block[3]).value
-        self.launches.append((given[:3], given[3:6], given[6], ctypes.string_at(block[1], size)))
+        self.launches.append((arguments[:3], arguments[3:6], arguments[6], ctypes.string_at(block[1], size)))
         return ()
 
     def cuKernelGetParamInfo(self, kernel: Any, number: int) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""What every device does alike: memory, copies, streams, compilation, launches and their errors."""
+"""Contract of every device: memory, copies, streams, compilation, launches and their errors."""
 
 from __future__ import annotations
 
@@ -90,21 +90,21 @@ def test_memory_is_mapped_by_another_device_and_read_only(bench: Bench, cache_di
     device, numbers = bench.device, np.arange(5000)
     if not device.shares:
         pytest.skip(f"{device.name} has no memory that other processes can map")
-    made = device.share_memory(numbers.nbytes)
-    device.copy_in(made.buffer, numbers.view("u1"), stream=bench.stream)
+    shared = device.share_memory(numbers.nbytes)
+    device.copy_in(shared.buffer, numbers.view("u1"), stream=bench.stream)
     device.synchronize(stream=bench.stream)
-    made.protect()
+    shared.protect()
     assert device.memory().used == numbers.nbytes
     other = opened(device.kind, cache_dir)
     there = Bench(other, other.stream())
-    whole = other.map_memory(made.descriptor, numbers.nbytes)
+    whole = other.map_memory(shared.descriptor, numbers.nbytes)
     assert other.shares == device.shares and other.memory().used == 0
-    for each, buffer in ((bench, made.buffer), (there, whole)):
-        np.testing.assert_array_equal(each.get(buffer, numbers.shape, "i8"), numbers)
+    for reader, buffer in ((bench, shared.buffer), (there, whole)):
+        np.testing.assert_array_equal(reader.get(buffer, numbers.shape, "i8"), numbers)
     parts = [ReadOnlyPart(whole, offset, 8000) for offset in (0, 16000)]
-    for buffer in (made.buffer, whole):
+    for buffer in (shared.buffer, whole):
         buffer.close()
-    os.close(made.descriptor)
+    os.close(shared.descriptor)
     assert device.memory().used == 0
     np.testing.assert_array_equal(there.get(parts[1], 1000, "i8"), numbers[2000:3000])
     for part in parts:
@@ -131,9 +131,9 @@ def test_threads_allocate_at_once(bench: Bench):
         stream, right = bench.device.stream(), True
         for i in range(50):
             array = np.full(200 + seed, seed * 1000 + i)
-            mine = Bench(bench.device, stream)
-            buffer = mine.put(array)
-            right &= bool((mine.get(buffer, array.shape, "i8") == array).all())
+            own = Bench(bench.device, stream)
+            buffer = own.put(array)
+            right &= bool((own.get(buffer, array.shape, "i8") == array).all())
             buffer.close()
         return right
 
@@ -301,12 +301,12 @@ def test_threads_launch_at_once(bench: Bench):
     start = threading.Barrier(4)
 
     def work(_: int) -> bool:
-        mine = Bench(bench.device, bench.device.stream())
-        buffer = mine.put(np.zeros(5000, "i4"))
+        own = Bench(bench.device, bench.device.stream())
+        buffer = own.put(np.zeros(5000, "i4"))
         start.wait()
         for _ in range(30):
-            bench.device.launch(kernel, (40,), (128,), [buffer, np.int32(5000)], stream=mine.stream)
-        return bool((mine.get(buffer, 5000, "i4") == 30).all())
+            bench.device.launch(kernel, (40,), (128,), [buffer, np.int32(5000)], stream=own.stream)
+        return bool((own.get(buffer, 5000, "i4") == 30).all())
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(work, range(4)))
@@ -314,11 +314,11 @@ def test_threads_launch_at_once(bench: Bench):
 
 def test_threads_launch_kernels_with_barriers_at_once(bench: Bench):
     def work(seed: int) -> bool:
-        mine = Bench(bench.device, bench.device.stream())
+        own = Bench(bench.device, bench.device.stream())
         keys = np.random.default_rng(seed).integers(0, 2**32, (8, 256), "u4")
-        buffer = mine.put(keys)
-        mine.run("bitonic.cu", "bitonic_sort", (8,), (256,), buffer, shared=1024)
-        return bool((mine.get(buffer, keys.shape, "u4") == np.sort(keys, axis=1)).all())
+        buffer = own.put(keys)
+        own.run("bitonic.cu", "bitonic_sort", (8,), (256,), buffer, shared=1024)
+        return bool((own.get(buffer, keys.shape, "u4") == np.sort(keys, axis=1)).all())
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(work, range(8)))

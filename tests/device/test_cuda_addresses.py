@@ -43,10 +43,10 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> RecordingDriver:
 
 @pytest.fixture
 def opened(cuda: RecordingDriver, tmp_path: Path) -> Iterator[StreamPool]:
-    found = StreamPool([], lambda addresses: open_devices("cuda", addresses=addresses, cache_dir=str(tmp_path)))
-    yield found
-    for each in found.devices:
-        each.close()
+    pool = StreamPool([], lambda addresses: open_devices("cuda", addresses=addresses, cache_dir=str(tmp_path)))
+    yield pool
+    for gpu in pool.devices:
+        gpu.close()
     assert "cuDevicePrimaryCtxRetain" not in cuda.unpaired()
 
 

@@ -1,4 +1,4 @@
-"""What the cuda device decides without a GPU: arguments, extents, addresses, and what is missing."""
+"""Decisions of the cuda device without a GPU: arguments, extents, addresses, and what is missing."""
 
 from __future__ import annotations
 
@@ -118,9 +118,9 @@ def test_absence_of_packages_is_one_sentence(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.skipif(layer._pycuda is not None, reason="PyCUDA is installed here")
 def test_a_layer_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     unknown = "VISPARK_CUDA_DRIVER is one of bindings, pycuda, not 'cupy'"
-    for name, said in (("pycuda", "pycuda"), ("cupy", unknown)):
+    for name, reason in (("pycuda", "pycuda"), ("cupy", unknown)):
         monkeypatch.setenv("VISPARK_CUDA_DRIVER", name)
-        with pytest.raises(DeviceUnavailable, match=said):
+        with pytest.raises(DeviceUnavailable, match=reason):
             device.open_cuda(memory=0, addresses=(), cache_dir=str(tmp_path))
 
 

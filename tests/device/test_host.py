@@ -1,4 +1,4 @@
-"""What is the host device's alone: its compiler, what it cannot run, and how it waits."""
+"""Traits of the host device alone: its compiler, what it cannot run, and how it waits."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Plain:
 
 @pytest.fixture(params=["", "-DVISPARK_ALONE=0"])
 def order(request: pytest.FixtureRequest, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator:
-    """What makes the order of keys; on a CPU also as a GPU does it."""
+    """Yield the maker of the order of keys; on a CPU also as a GPU does it."""
     if request.param:
         if bench.device.kind != "host":
             pytest.skip("a GPU has one way")
@@ -59,17 +59,17 @@ def order(request: pytest.FixtureRequest, bench: Bench, monkeypatch: pytest.Monk
 
 
 def keys_of(dtype: str, count: int, random: np.random.Generator) -> np.ndarray:
-    given = np.dtype(dtype)
-    keys = np.frombuffer(random.bytes(count * given.itemsize), given).copy()
-    if given.kind == "b":
+    scalar = np.dtype(dtype)
+    keys = np.frombuffer(random.bytes(count * scalar.itemsize), scalar).copy()
+    if scalar.kind == "b":
         return random.integers(0, 2, count).astype("b1")
-    keys[:count // 2] = random.integers(0, 100, count // 2).astype(given)
-    if given.kind == "f":
+    keys[:count // 2] = random.integers(0, 100, count // 2).astype(scalar)
+    if scalar.kind == "f":
         keys[np.isnan(keys)] = 0.5
         keys[:6] = np.array([0.0, -0.0, np.inf, -np.inf, -1, 2.0**61])[:count]
     elif count > 3:
-        info = np.iinfo(given)
-        keys[:3] = [info.min, info.max, given.type(-1) if info.min else 1]
+        info = np.iinfo(scalar)
+        keys[:3] = [info.min, info.max, scalar.type(-1) if info.min else 1]
     return keys
 
 
@@ -78,55 +78,55 @@ def test_rows_of_one_key_that_come_in_parts_are_folded_as_all_at_once(order, ben
                                                                       monkeypatch: pytest.MonkeyPatch):
     """By parts of 32 rows from host memory, and on the device: the same bits, of sums, products and what guards them.
     """
-    given = {"0": np.full(rows, 7), "f": np.random.default_rng(rows).normal(size=rows).astype("f4"),
-             "d": np.random.default_rng(rows).normal(size=(rows, 3)) * 1e9, "i": np.arange(rows),
-             "c": np.random.default_rng(rows).normal(size=(rows, 2)).view("c16")[:, 0]}
+    columns = {"0": np.full(rows, 7), "f": np.random.default_rng(rows).normal(size=rows).astype("f4"),
+               "d": np.random.default_rng(rows).normal(size=(rows, 3)) * 1e9, "i": np.arange(rows),
+               "c": np.random.default_rng(rows).normal(size=(rows, 2)).view("c16")[:, 0]}
     step = FoldRunsStep("fold", ("0",), (FieldFold("f", "multiply"), FieldFold("d", "add", guard="nan"),
                                          FieldFold("i", "add", guard="overflow"), FieldFold("c", "add")), "n", b"")
     if "-DVISPARK_ALONE=0" in radix_sort.SOURCE.options:
         monkeypatch.setattr(keyed_folds, "lanes_of", lambda device: 32)
     monkeypatch.setattr(keyed_folds, "_PART_BYTES", 1)
-    scratch, found = order(given["0"]).scratch, []
+    scratch, results = order(columns["0"]).scratch, []
     for of_one_key in (False, True):
         block = tuple([HeldArray(Field(name, each.dtype.str, each.shape),
                                  host=np.frombuffer(each.tobytes(), "u1") if of_one_key else None,
-                                 buffer=None if of_one_key else bench.put(each)) for name, each in given.items()])
+                                 buffer=None if of_one_key else bench.put(each)) for name, each in columns.items()])
         scratch.allocated += [each.buffer for each in block if each.buffer is not None]
         piece = PieceOfPartition(0, rows, True, rows, is_counted=True, of_one_key=of_one_key)
-        made, runs = folded_runs(step, Partition(0, rows, None, b"", [block], bench.device, piece=piece), bench.stream,
-                                 scratch)
+        folds, runs = folded_runs(step, Partition(0, rows, None, b"", [block], bench.device, piece=piece), bench.stream,
+                                  scratch)
         assert runs == 1
-        found.append([(each.field.name, each.field.shape, (each.host if each.buffer is None else bench.get(
-            each.buffer, each.nbytes, "u1")).tobytes()) for each in made])
-    assert found[0] == found[1]
+        results.append([(each.field.name, each.field.shape, (each.host if each.buffer is None else bench.get(
+            each.buffer, each.nbytes, "u1")).tobytes()) for each in folds])
+    assert results[0] == results[1]
 
 
 @pytest.mark.parametrize("dtype", sorted(KEYS))
 @pytest.mark.parametrize("parts", [64, 1000])
 def test_partitions_are_those_of_pythons_hash(order, bench: Bench, dtype: str, parts: int):
     keys = keys_of(dtype, TILE + 77, np.random.default_rng(0))
-    each = order(keys)
-    each.by_hash(parts)
-    each.sort(parts)
-    starts = each.starts(parts)
+    rows = order(keys)
+    rows.by_hash(parts)
+    rows.sort(parts)
+    starts = rows.starts(parts)
     bench.device.synchronize(stream=bench.stream)
     expected = np.array([hash(key) % parts for key in keys.tolist()])
-    found = bench.get(each.order, len(keys), "u4")
-    np.testing.assert_array_equal(found, np.argsort(expected, kind="stable"))
+    taken = bench.get(rows.order, len(keys), "u4")
+    np.testing.assert_array_equal(taken, np.argsort(expected, kind="stable"))
     np.testing.assert_array_equal(starts, np.searchsorted(np.sort(expected), np.arange(parts + 1)))
-    assert each.wrong[0] == 0
+    assert rows.wrong[0] == 0
 
 
 @pytest.mark.parametrize("dtype", sorted(KEYS))
 @pytest.mark.parametrize("descending", [False, True])
 def test_rows_in_the_order_of_keys(order, bench: Bench, dtype: str, descending: bool):
     keys = keys_of(dtype, 3 * TILE - 5, np.random.default_rng(1))
-    each = order(keys)
-    each.by_key(descending=descending)
-    each.sort()
-    found = bench.get(each.order, len(keys), "u4") if each.order else np.arange(len(keys))
+    rows = order(keys)
+    rows.by_key(descending=descending)
+    rows.sort()
+    taken = bench.get(rows.order, len(keys), "u4") if rows.order else np.arange(len(keys))
     expected = sorted(range(len(keys)), key=keys.tolist().__getitem__, reverse=descending)
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(taken, expected)
 
 
 @pytest.mark.parametrize("dtype", ["i8", "i2", "u4", "f4", "f8"])
@@ -134,11 +134,11 @@ def test_rows_in_the_order_of_keys(order, bench: Bench, dtype: str, descending: 
 def test_ranges_are_those_of_bisection(order, bench: Bench, dtype: str, descending: bool):
     keys = keys_of(dtype, 5000, np.random.default_rng(2))
     bounds = np.sort(keys[10:5000:501])
-    each = order(keys)
-    each.by_range(np.sort(ordered(bounds)), descending=descending)
-    found = bench.get(each.words, len(keys), "u1")
+    rows = order(keys)
+    rows.by_range(np.sort(ordered(bounds)), descending=descending)
+    words = bench.get(rows.words, len(keys), "u1")
     below = np.searchsorted(bounds, keys, side="left")
-    np.testing.assert_array_equal(found, len(bounds) - below if descending else below)
+    np.testing.assert_array_equal(words, len(bounds) - below if descending else below)
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 4), (1,), (0,)])
@@ -146,21 +146,21 @@ def test_ranges_are_those_of_bisection(order, bench: Bench, dtype: str, descendi
 def test_rows_are_taken_and_dealt(order, bench: Bench, shape: tuple[int, ...], dtype: str):
     random = np.random.default_rng(3)
     keys, values = random.integers(0, 50, 5000), random.integers(0, 99, (5000, *shape)).astype(dtype)
-    each = order(keys)
+    rows = order(keys)
     held = HeldArray(Field("1", values.dtype.str, values.shape), buffer=bench.put(values))
-    each.by_hash(7)
-    each.sort(7)
+    rows.by_hash(7)
+    rows.sort(7)
     target = bench.put(np.zeros_like(values))
-    each.take_rows(held, target)
+    rows.take_rows(held, target)
     expected = values[np.argsort(keys % 7, kind="stable")]
     np.testing.assert_array_equal(bench.get(target, values.shape, dtype), expected)
-    starts = each.starts(7)
+    starts = rows.starts(7)
     bench.device.synchronize(stream=bench.stream)
     row = values[0].nbytes
     targets = [bench.put(np.zeros((starts[d + 1] - starts[d], *shape), dtype)) for d in range(7)]
     bases = bench.put(np.array([target.address - int(start) * row
                                 for target, start in zip(targets, starts, strict=False)], np.int64))
-    each.deal_rows(held, bases)
+    rows.deal_rows(held, bases)
     for d, buffer in enumerate(targets):
         part = expected[starts[d]:starts[d + 1]]
         np.testing.assert_array_equal(bench.get(buffer, part.shape, dtype), part)
@@ -171,10 +171,10 @@ def test_rows_are_taken_and_dealt(order, bench: Bench, shape: tuple[int, ...], d
 def test_keys_that_are_no_numbers_are_counted(order, bench: Bench):
     keys = np.array([1.0, np.nan, 2.0, np.nan, -np.nan], "f4")
     for how in ("by_key", "by_hash"):
-        each = order(keys)
-        each.by_hash(4) if how == "by_hash" else each.by_key(descending=False)
+        rows = order(keys)
+        rows.by_hash(4) if how == "by_hash" else rows.by_key(descending=False)
         bench.device.synchronize(stream=bench.stream)
-        assert each.wrong[0] == 3
+        assert rows.wrong[0] == 3
 
 
 RUNS = [3 * TILE - 5, 0, 1, TILE, 77]

@@ -31,7 +31,7 @@ SOURCE = Source('__constant__ float factor[2];\nextern "C" __global__ void scale
 
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> RecordingDriver:
-    """The recording driver in place of CUDA's, in all modules of the device."""
+    """Return the recording driver in place of CUDA's, in all modules of the device."""
     stand_in = RecordingDriver(real, [(0, 8), (8, 4), (16, 8)])
     for module in (clock, device, driver, graph, layer, native_driver, pool, shared_memory):
         if hasattr(module, "bindings"):
@@ -44,9 +44,9 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> RecordingDriver:
 
 @pytest.fixture
 def gpu(cuda: RecordingDriver, tmp_path: Path) -> Iterator[device.CudaDevice]:
-    (found,) = device.open_cuda(memory=0, addresses=(), cache_dir=str(tmp_path))
-    yield found
-    found.close()
+    (opened,) = device.open_cuda(memory=0, addresses=(), cache_dir=str(tmp_path))
+    yield opened
+    opened.close()
 
 
 def test_a_device_tells_what_the_driver_says(gpu: device.CudaDevice):
@@ -76,8 +76,8 @@ def test_a_launch_has_its_packed_values(gpu: device.CudaDevice, cuda: RecordingD
         ((grid, block, shared, packed),) = cuda.launches
         assert (grid, block, shared) == ((4, 2, 1), (32, 1, 1), 100_000)
         assert packed == struct.pack("=Qi4xd", buffer.address, 7, 0.5)
-    asked = [arguments for name, arguments in cuda.calls if name == "cuFuncSetAttribute"]
-    assert [value for *_, value in asked] == [100_000]
+    settings = [arguments for name, arguments in cuda.calls if name == "cuFuncSetAttribute"]
+    assert [value for *_, value in settings] == [100_000]
 
 
 def test_a_module_that_is_let_go_of_during_the_wait_for_launches_stays(
@@ -143,15 +143,15 @@ def test_streams_wait_for_each_other(gpu: device.CudaDevice, cuda: RecordingDriv
 
 def test_everything_is_given_back(cuda: RecordingDriver, tmp_path: Path):
     for _ in range(3):
-        (found,) = device.open_cuda(memory=0, addresses=(), cache_dir=str(tmp_path))
-        stream = found.stream()
-        found.compile(SOURCE, "scale")
-        with closing(found.allocate(64, stream=stream)) as buffer:
-            found.copy_in(buffer, np.zeros(8), stream=stream)
+        (gpu,) = device.open_cuda(memory=0, addresses=(), cache_dir=str(tmp_path))
+        stream = gpu.stream()
+        gpu.compile(SOURCE, "scale")
+        with closing(gpu.allocate(64, stream=stream)) as buffer:
+            gpu.copy_in(buffer, np.zeros(8), stream=stream)
         del stream
         gc.collect()
-        found.close()
-    del found
+        gpu.close()
+    del gpu
     gc.collect()
     # A device's own stream and its report of faults go with its context.
     assert cuda.unpaired() == {"cuStreamCreate": 3, "cuMemHostAlloc": 3}
@@ -178,14 +178,14 @@ def test_memory_of_messages_is_of_no_pool(gpu: device.CudaDevice, cuda: Recordin
 
 
 def test_a_fault_ends_the_device(cuda: RecordingDriver, tmp_path: Path):
-    (found,) = device.open_cuda(memory=0, addresses=(), cache_dir=str(tmp_path))
-    stream = found.stream()
+    (gpu,) = device.open_cuda(memory=0, addresses=(), cache_dir=str(tmp_path))
+    stream = gpu.stream()
     cuda.failing["cuStreamSynchronize"] = (real.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS,)
     with pytest.raises(KernelFault, match="CUDA_ERROR_ILLEGAL_ADDRESS"):
-        found.synchronize(stream=stream)
+        gpu.synchronize(stream=stream)
     with pytest.raises(KernelFault):
-        found.allocate(64, stream=stream)
-    found.close()
+        gpu.allocate(64, stream=stream)
+    gpu.close()
 
 
 def test_without_a_driver_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

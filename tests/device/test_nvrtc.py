@@ -52,19 +52,21 @@ template <typename T, int N> __global__ void fold(T* x) { __shared__ T part[N]; 
 
 
 def sources() -> list[tuple[Path, list[str]]]:
-    """Each .cu file with the kernels to compile: those its first comment names, or all it has."""
-    found = []
+    """Return each .cu file with the kernels to compile: those its first comment names, or all it has."""
+    files = []
     for file in sorted(path for part in ("tests", "examples", "gpu_worker") for path in (ROOT / part).rglob("*.cu")):
         text = file.read_text()
         first = re.match(r"// kernels: ((?:.*,\n// )*.*)", text)
         # A comma inside <...> belongs to a template's arguments.
         names = re.split(r",\s*(?![^<>]*>)", first[1].replace("\n//", "")) if first else kernel_names(text)
-        found.append((file, [name.strip() for name in names]))
-    return found
+        files.append((file, [name.strip() for name in names]))
+    return files
 
 
 def compilations() -> list:
-    """Each file for each architecture; what the translator writes is the same text for all of them, and once enough."""
+    """Return each file for each architecture; what the translator writes is the same text for all of them, and once
+    enough.
+    """
     return [pytest.param(file, names, arch, id=f"{file.relative_to(ROOT)}-{arch}") for file, names in sources()
             for arch in (ARCHITECTURES[-1:] if "golden" in file.parts else ARCHITECTURES)]
 
@@ -125,16 +127,16 @@ def stack_frames(cubin: bytes) -> list[int]:
     start, = struct.unpack_from("<Q", cubin, 0x28)
     size, count, names = struct.unpack_from("<HHH", cubin, 0x3a)
     sections = [struct.unpack_from("<IIQQQQ", cubin, start + number * size) for number in range(count)]
-    found = []
+    sizes = []
     for name, _, _, _, offset, length in sections:
         title = sections[names][4] + name
         at = offset
         while cubin[title:title + 8] == b".nv.info" and at < offset + length:
             form, attribute, value = struct.unpack_from("<BBH", cubin, at)
             if (form, attribute) == (4, 0x11):
-                found.append(struct.unpack_from("<I", cubin, at + 8)[0])
+                sizes.append(struct.unpack_from("<I", cubin, at + 8)[0])
             at += 4 + (value if form == 4 else 0)
-    return found
+    return sizes
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
@@ -248,14 +250,14 @@ def _size(b):
 
 
 def _assembly(text: str) -> str:
-    """PTX of a source as one thread goes over its rows."""
+    """Return the PTX of a source as one thread goes over its rows."""
     source = Source(text, options=("-DVISPARK_ALONE=1",))
     with nvrtc._program(nvrtc.nvrtc, source) as program:
         options = [option.encode() for option in nvrtc._options(source.options, "compute_90")]
         nvrtc._check(nvrtc.nvrtc, nvrtc.nvrtc.nvrtcCompileProgram(program, len(options), options))
-        found = bytes(nvrtc._check(nvrtc.nvrtc, nvrtc.nvrtc.nvrtcGetPTXSize(program)))
-        nvrtc._check(nvrtc.nvrtc, nvrtc.nvrtc.nvrtcGetPTX(program, found))
-    return found.decode()
+        ptx = bytes(nvrtc._check(nvrtc.nvrtc, nvrtc.nvrtc.nvrtcGetPTXSize(program)))
+        nvrtc._check(nvrtc.nvrtc, nvrtc.nvrtc.nvrtcGetPTX(program, ptx))
+    return ptx.decode()
 
 
 def test_headers_declare_what_kernels_use():
@@ -419,7 +421,7 @@ def assertions(name: str, *arguments, dtype: str = "<f4", options: tuple[str, ..
 
 @pytest.fixture(scope="module", params=["host", "nvrtc"])
 def compiled(request, tmp_path_factory):
-    """Compiles for a device, without one."""
+    """Return a compiler for a device, without one."""
     if request.param == "nvrtc":
         return lambda source, name: compile_cubin(source, name, "sm_90")
     compiler, cache = Compiler.find(), KernelCache(tmp_path_factory.mktemp("cache"))
@@ -472,7 +474,7 @@ def test_a_fault_of_the_source_goes_before(compiled):
 @pytest.mark.parametrize("width", [2000, 100_000])
 def test_wide_results_are_folded_by_loops(width: int):
     """Written out, 100,000 columns took 87 s to compile to 700 KB."""
-    given = (np.ones(width),)
-    kernel = fuse((TracedCall(trace(lambda p, many: many * p[0], given), given),), record_of(np.ones((8, 4))),
+    arguments = (np.ones(width),)
+    kernel = fuse((TracedCall(trace(lambda p, many: many * p[0], arguments), arguments),), record_of(np.ones((8, 4))),
                   folding=Folding((FieldFold("", "add"),)))
     assert len(compile_cubin(Source(kernel.source, "wide.cu"), kernel.name, "sm_90").code) < 50_000

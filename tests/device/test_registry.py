@@ -20,7 +20,7 @@ from vispark.options import Options
 
 @pytest.fixture
 def toy() -> Iterator[device_kinds.DeviceKind]:
-    """The toy device, registered during a test."""
+    """Yield the toy device, registered during a test."""
     yield device_kinds.register(TOY)
     device_kinds.unregister(TOY.name)
 

@@ -27,7 +27,7 @@ class Exchanges(NamedTuple):
     scratch: Plain
 
     def block(self, *arrays: np.ndarray) -> Block:
-        """The fields "0", "1" and so on of rows."""
+        """Return the fields "0", "1" and so on of rows."""
         held = [HeldArray(Field(str(name), array.dtype.str, array.shape), buffer=self.bench.put(array))
                 for name, array in enumerate(arrays)]
         self.scratch.allocated += [each.buffer for each in held]
@@ -38,10 +38,12 @@ class Exchanges(NamedTuple):
                            self.scratch)
 
     def moved(self, exchange: RowExchange | OrderedExchange, shapes: list[tuple[tuple[int, ...], str]]) -> list:
-        """What comes out, one array a field, whose partitions lie behind each other with a gap of 256 bytes."""
+        """Return the rows that come out, one array a field, whose partitions lie behind each other with a gap of 256
+        bytes.
+        """
         self.bench.device.synchronize(stream=self.bench.stream)
         rows = exchange.rows.astype(np.int64)
-        found, bases, targets = [], [], []
+        arrays, bases, targets = [], [], []
         for shape, dtype in shapes:
             row = int(np.prod(shape, dtype=int)) * np.dtype(dtype).itemsize
             offsets = np.cumsum([0, *(rows * row + 256) // 256 * 256])
@@ -50,15 +52,15 @@ class Exchanges(NamedTuple):
         exchange.move(np.array(bases, np.uint64))
         for (buffer, offsets, row), (shape, dtype) in zip(targets, shapes, strict=True):
             data = self.bench.get(buffer, int(offsets[-1]), "u1")
-            found.append(np.concatenate([data[at:at + count * row].view(dtype).reshape(count, *shape)
-                                         for at, count in zip(offsets[:-1], rows, strict=True)]))
+            arrays.append(np.concatenate([data[at:at + count * row].view(dtype).reshape(count, *shape)
+                                          for at, count in zip(offsets[:-1], rows, strict=True)]))
             buffer.close()
-        return found
+        return arrays
 
 
 @pytest.fixture(params=["", "-DVISPARK_ALONE=0"])
 def exchanges(request: pytest.FixtureRequest, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator:
-    """What makes exchanges; on a CPU also as a GPU does it."""
+    """Yield the maker of exchanges; on a CPU also as a GPU does it."""
     if request.param:
         if bench.device.kind != "host":
             pytest.skip("a GPU has one way")
@@ -85,13 +87,13 @@ def test_rows_go_where_pythons_hash_says_and_keep_their_order(exchanges: Exchang
               for first, last in itertools.pairwise(edges.tolist())]
     exchange = exchanges.made(blocks, parts)
     exchange.count()
-    keys_found, *found = exchanges.moved(exchange, [((), dtype), *SHAPES])
+    keys_found, *columns = exchanges.moved(exchange, [((), dtype), *SHAPES])
     parts_of = np.array([hash(key) % parts for key in keys.tolist()])
     order = np.argsort(parts_of, kind="stable")
     np.testing.assert_array_equal(exchange.rows, np.bincount(parts_of, minlength=parts))
     assert keys_found.tobytes() == keys[order].tobytes()
-    for each, array in zip(found, values, strict=True):
-        assert each.tobytes() == array[order].tobytes()
+    for moved, array in zip(columns, values, strict=True):
+        assert moved.tobytes() == array[order].tobytes()
     assert exchange.wrong[0] == 0
     exchange.close()
 
@@ -103,18 +105,18 @@ def test_rows_go_to_the_ranges_of_bounds(exchanges: Exchanges, dtype: str, desce
     rows = np.arange(6000)
     exchange = exchanges.made([exchanges.block(keys, rows)], len(bounds) + 1)
     exchange.count(np.sort(ordered(bounds)), descending=descending)
-    _, found = exchanges.moved(exchange, [((), dtype), ((), "i8")])
+    _, moved = exchanges.moved(exchange, [((), dtype), ((), "i8")])
     below = np.searchsorted(bounds, keys, side="left")
-    np.testing.assert_array_equal(found, np.argsort(len(bounds) - below if descending else below, kind="stable"))
+    np.testing.assert_array_equal(moved, np.argsort(len(bounds) - below if descending else below, kind="stable"))
 
 
 def test_one_key_for_all_and_keys_that_are_no_numbers(exchanges: Exchanges):
     keys = np.full(9000, 7.0, "f4")
     exchange = exchanges.made([exchanges.block(keys, np.arange(9000))], 64)
     exchange.count()
-    _, found = exchanges.moved(exchange, [((), "f4"), ((), "i8")])
+    _, moved = exchanges.moved(exchange, [((), "f4"), ((), "i8")])
     assert (exchange.rows[7], exchange.wrong[0]) == (9000, 0)
-    np.testing.assert_array_equal(found, np.arange(9000))
+    np.testing.assert_array_equal(moved, np.arange(9000))
     keys[[3, 5000]] = np.nan
     exchange = exchanges.made([exchanges.block(keys)], 64)
     exchange.count()
@@ -127,6 +129,6 @@ def test_more_partitions_by_an_order_of_the_rows(exchanges: Exchanges):
     block = exchanges.block(keys, np.arange(5000))
     exchange = OrderedExchange(block, RowOrder(block[0], bench.device, bench.stream, exchanges.scratch), 3000)
     exchange.count()
-    _, found = exchanges.moved(exchange, [((), "i8"), ((), "i8")])
-    np.testing.assert_array_equal(found, np.argsort(keys % 3000, kind="stable"))
+    _, moved = exchanges.moved(exchange, [((), "i8"), ((), "i8")])
+    np.testing.assert_array_equal(moved, np.argsort(keys % 3000, kind="stable"))
     exchange.close()

@@ -38,14 +38,14 @@ def _added(device: HostDevice, kernel: host.HostKernel) -> float:
     buffer = device.allocate(4, stream=stream)
     device.copy_in(buffer, np.zeros(1, np.float32).view("u1"), stream=stream)
     device.launch(kernel, (1,), (1,), [buffer], stream=stream)
-    found = np.empty(1, np.float32)
-    device.copy_out(found.view("u1"), buffer, stream=stream)
+    number = np.empty(1, np.float32)
+    device.copy_out(number.view("u1"), buffer, stream=stream)
     buffer.close()
-    return float(found[0])
+    return float(number[0])
 
 
 def _libraries(directory: Path) -> int:
-    """The libraries of the cache that are mapped."""
+    """Count the libraries of the cache that are mapped."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     return len({line.split()[5] for line in lines if str(directory) in line})
 
@@ -72,16 +72,16 @@ def test_a_kernel_that_does_not_compile_leaves_nothing(device: HostDevice) -> No
 
 
 def test_different_kernels_are_made_at_once_and_one_only_once() -> None:
-    loaded, both, made = LoadedKernels[CompiledKernel](), threading.Barrier(2, timeout=20), list[str]()
+    loaded, both, files = LoadedKernels[CompiledKernel](), threading.Barrier(2, timeout=20), list[str]()
 
     def make(source: Source, name: str) -> CompiledKernel:
-        made.append(source.file)
+        files.append(source.file)
         both.wait()
         return CompiledKernel(None, source, name)  # type: ignore[arg-type]
 
     with ThreadPoolExecutor(4) as pool:
-        asked = [pool.submit(loaded.get, _source(number), "add", make) for number in (1, 2, 1, 2)]
-        kernels = [each.result() for each in asked]
-    assert sorted(made) == ["add1.cu", "add2.cu"]
+        futures = [pool.submit(loaded.get, _source(number), "add", make) for number in (1, 2, 1, 2)]
+        kernels = [each.result() for each in futures]
+    assert sorted(files) == ["add1.cu", "add2.cu"]
     assert kernels[0] is kernels[2]
     assert kernels[1] is kernels[3]

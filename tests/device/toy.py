@@ -106,5 +106,5 @@ def _content(buffer: Buffer) -> np.ndarray:
 
 def open_toy(*, memory: int, addresses: Sequence[str], cache_dir: str, shared_limit: int,
              count: int) -> list[ToyDevice]:
-    """As many toy devices as are asked for, or one."""
+    """Open as many toy devices as are asked for, or one."""
     return [ToyDevice(f"toy:{number}", memory=memory, shared_limit=shared_limit) for number in range(count or 1)]

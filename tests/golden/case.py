@@ -32,7 +32,7 @@ CASES: list[Case] = []
 
 def case(construct: str, data: Data, *args: Any, tolerance: float = 0, promoted: bool = False,
          golden: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Adds the decorated function to the cases; ``golden`` names the golden file that its source is kept in."""
+    """Add the decorated function to the cases; ``golden`` names the golden file that its source is kept in."""
     def add(fn: Callable[..., Any]) -> Callable[..., Any]:
         CASES.append(Case(construct, fn, data, args, tolerance, promoted, golden))
         return fn
@@ -40,7 +40,7 @@ def case(construct: str, data: Data, *args: Any, tolerance: float = 0, promoted:
 
 
 def floats(dtype: str) -> np.ndarray:
-    """Numbers of all kinds: zeros, NaN, infinities, tiny, huge, negative."""
+    """Return numbers of all kinds: zeros, NaN, infinities, tiny, huge, negative."""
     top = np.finfo(dtype).max
     with np.errstate(over="ignore"):
         return np.array([0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, 7.25, -7.25, 1e-3, -13.0, 100.0, _NAN, _INF, -_INF, top,
@@ -56,7 +56,7 @@ def integers(dtype: str) -> np.ndarray:
 
 
 def pairs(values: np.ndarray, others: np.ndarray | None = None) -> dict[str, np.ndarray]:
-    """All pairs as the fields a and b."""
+    """Return all pairs as the fields a and b."""
     others = values if others is None else others
     return {"a": np.repeat(values, len(others)), "b": np.tile(others, len(values))}
 

@@ -216,11 +216,11 @@ def _odds(n):
 def _first_divisor(n):
     for d in range(2, 6):
         if n % d == 0:
-            found = d
+            divisor = d
             break
     else:
-        found = -1
-    return found
+        divisor = -1
+    return divisor
 
 
 @case("while with else", SMALL)
@@ -441,7 +441,7 @@ def _tuple_continue(x):
 
 @case("annotations and docstrings", F32)
 def _annotated(x: np.float32, k: float = 2.0) -> np.float32:
-    """Doubles."""
+    """Double a number."""
     y: np.float32 = x * k
     return y
 

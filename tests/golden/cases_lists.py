@@ -304,7 +304,7 @@ class Line:
 
 
 class Compiled:
-    """As Numba keeps the function that it compiles."""
+    """Wrapper that keeps its function as Numba's dispatchers do."""
 
     def __init__(self, function):
         self.py_func = function
@@ -461,10 +461,10 @@ case("functools.reduce", P)(
 
 
 def _windows(p, wide):
-    found = np.zeros(len(p) - wide + 1)
-    for i in range(len(found)):
-        found[i] = p[i:i + wide] @ np.array([0.25, 0.5, 0.25])
-    return found
+    means = np.zeros(len(p) - wide + 1)
+    for i in range(len(means)):
+        means[i] = p[i:i + wide] @ np.array([0.25, 0.5, 0.25])
+    return means
 
 
 case("math.gcd, lcm, isqrt, factorial, comb", TIES)(

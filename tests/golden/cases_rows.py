@@ -433,12 +433,12 @@ def _blocks(p, w):
 
 @case("slices in loops whose ends ints decide", P, 1, 2, tolerance=4)
 def _bounded(p, w, least):
-    found, back = np.zeros(len(p)), np.zeros(len(p))
+    sums, back = np.zeros(len(p)), np.zeros(len(p))
     for i in range(w, len(p) - w):
-        found[i] = p[i - 1:i + 2].sum()
+        sums[i] = p[i - 1:i + 2].sum()
     for i in range(len(p) - w - 2):
         back[i] = p[len(p) - i - 3:len(p) - i].min() + p[i:i + max(w, least)].max()
-    return found, back, p[min(w, least):min(w, least) + 9], sum(p[i:i + 3].sum() for i in range(w, len(p) - 2 * w))
+    return sums, back, p[min(w, least):min(w, least) + 9], sum(p[i:i + 3].sum() for i in range(w, len(p) - 2 * w))
 
 
 @case("rows of a length that an int decides on each way", P, 2)

@@ -51,7 +51,7 @@ def awkward(shape: tuple[int, ...], dtype: str, seed: int = 1) -> np.ndarray:
     ends = np.array([0, about.smallest_subnormal, about.smallest_normal, about.max, np.inf, np.nan, 1, 3], dtype)
     ends = np.concatenate([ends, np.nextafter(ends, ends.dtype.type(0)), np.nextafter(ends, ends.dtype.type(2))])
     any_bits = random.integers(0, 256, (*shape, about.dtype.itemsize), np.uint8).view(dtype)[..., 0]
-    found = np.where(random.random(shape) < 0.5, any_bits, random.choice(ends, shape))
+    cells = np.where(random.random(shape) < 0.5, any_bits, random.choice(ends, shape))
     # Down to the least, and up to where the last bits of what a division leaves are lost.
     low, high = about.minexp - about.nmant, about.minexp + 2 * about.nmant
     small = np.ldexp(random.uniform(1, 2, shape).astype(dtype), random.integers(low, high, shape))
@@ -59,13 +59,13 @@ def awkward(shape: tuple[int, ...], dtype: str, seed: int = 1) -> np.ndarray:
     halfway = np.ldexp((6 * random.integers(0, 9, shape) + 3).astype(dtype), about.maxexp + low - 5)
     # Whole threads of a GPU have numbers of one kind.
     kinds = np.repeat(random.integers(0, 5, (*shape[:-1], -(-shape[-1] // 8))), 8, -1)[..., :shape[-1]]
-    found = np.choose(kinds, [found, small, halfway, np.zeros(shape, dtype), random.normal(size=shape).astype(dtype)])
-    return np.copysign(found, random.choice(np.array([-1, 1], dtype), shape))
+    cells = np.choose(kinds, [cells, small, halfway, np.zeros(shape, dtype), random.normal(size=shape).astype(dtype)])
+    return np.copysign(cells, random.choice(np.array([-1, 1], dtype), shape))
 
 
 def case(fields: np.ndarray | Mapping[str, np.ndarray], ghost: tuple[int, ...], *args: Any, golden: bool = False,
          places: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Adds the decorated function to the cases."""
+    """Add the decorated function to the cases."""
     def add(fn: Callable[..., Any]) -> Callable[..., Any]:
         named = fields if isinstance(fields, Mapping) else {"": fields}
         CASES.append(GridCase(fn.__name__, fn, named, ghost, args, golden, places))

@@ -24,7 +24,7 @@ class Fused:
     wanted: frozenset[str] | None = None
 
     def kernel(self) -> TableKernel:
-        """The kernel."""
+        """Return the kernel."""
         return fuse(self.calls, record_of(self.data), wanted=self.wanted, folding=self.folding)
 
 
@@ -43,7 +43,9 @@ def pushed(x, v, dt):
 
 
 def mistakes(p, m):
-    """Of logistic regression with several classes, by rows of one more number than the matrix has: the class."""
+    """Return the shares of logistic regression with several classes, of rows of one more number than the matrix has:
+    the class.
+    """
     scores = p[1:] @ m
     shares = np.exp(scores - np.max(scores))
     return shares / np.sum(shares), np.argmax(scores) == p[0]

@@ -49,26 +49,26 @@ class Patch:
         return self.ghost[0] * self.plane + self.ghost[1] * self.pitch + LEFT
 
     def cells(self, flat: np.ndarray) -> np.ndarray:
-        """The cells, ghosts included, of a patch's memory."""
+        """Return the cells, ghosts included, of a patch's memory."""
         rows = self.shape[1] + 2 * self.ghost[1]
         left, right = LEFT - self.ghost[2], LEFT + self.shape[2] + self.ghost[2]
         return flat.reshape(-1, rows, self.pitch)[:, :, left:right]
 
     def region(self, low: Sequence[int], high: Sequence[int], origin: Sequence[int], shape: Sequence[int]) -> np.void:
-        """What a kernel is told."""
-        found = np.zeros((), REGION)
-        found["pitch"], found["plane"] = self.pitch, self.plane
-        found["low"], found["high"], found["origin"], found["shape"] = low, high, origin, shape
-        return found[()]
+        """Return the region that a kernel is told."""
+        described = np.zeros((), REGION)
+        described["pitch"], described["plane"] = self.pitch, self.plane
+        described["low"], described["high"], described["origin"], described["shape"] = low, high, origin, shape
+        return described[()]
 
 
 def padded(values: Sequence[int], fill: int) -> tuple[int, ...]:
-    """Values of a grid's axes as those of (z, y, x)."""
+    """Return values of a grid's axes as those of (z, y, x)."""
     return (fill,) * (3 - len(values)) + tuple(values)
 
 
 def patch_of(field: np.ndarray, ghost: Sequence[int]) -> Patch:
-    """The patch of an array that has the ghosts around it."""
+    """Return the patch of an array that has the ghosts around it."""
     width = padded(ghost, 0)
     return Patch(tuple(n - 2 * g for n, g in zip(padded(field.shape, 1), width, strict=True)), width)
 
@@ -76,8 +76,8 @@ def patch_of(field: np.ndarray, ghost: Sequence[int]) -> Patch:
 def run(kernel: StencilKernel, values: Sequence[Any], fields: Mapping[str, np.ndarray], ghost: Sequence[int],
         box: Box | None = None, origin: Sequence[int] | None = None, shape: Sequence[int] | None = None,
         options: tuple[str, ...] = (), on: Device | None = None) -> list[np.ndarray]:
-    """The outputs of one launch, as arrays of the interior; cells outside the box are 99. The device is the host where
-    none is named.
+    """Return the outputs of one launch, as arrays of the interior; cells outside the box are 99. The device is the host
+    where none is named.
 
     Parameters
     ----------
@@ -96,10 +96,10 @@ def run(kernel: StencilKernel, values: Sequence[Any], fields: Mapping[str, np.nd
     low, high = padded(low, 0), padded(high, 1)
     region = patch.region(low, high, padded(origin or (0,) * dims, 0),
                           padded(shape or patch.shape[3 - dims:], 1))
-    given, buffers, outputs, numbers = [], [], [], iter(values)
+    arguments, buffers, outputs, numbers = [], [], [], iter(values)
     for parameter in kernel.parameters:
         if parameter.kind == "region":
-            given.append(region)
+            arguments.append(region)
         elif parameter.kind in ("input", "output"):
             flat = np.full(patch.size, 99, parameter.dtype)
             if parameter.kind == "input":
@@ -107,23 +107,23 @@ def run(kernel: StencilKernel, values: Sequence[Any], fields: Mapping[str, np.nd
             buffer = _sent(flat, device)
             buffers.append(buffer)
             outputs += [(flat, buffer)] if parameter.kind == "output" else []
-            given.append(np.uint64(buffer.address + patch.first * flat.itemsize))
+            arguments.append(np.uint64(buffer.address + patch.first * flat.itemsize))
         elif parameter.pointer:
             buffers.append(_sent(np.ascontiguousarray(next(numbers)).reshape(-1), device))
-            given.append(buffers[-1])
+            arguments.append(buffers[-1])
         else:
-            given.append(next(numbers))
+            arguments.append(next(numbers))
     compiled = device.compile(Source(kernel.source, f"{kernel.name}.cu", kernel.options + options), kernel.name)
-    device.launch(compiled, kernel.grid(low, high), kernel.block, given, shared=kernel.shared, stream=stream)
-    found = []
+    device.launch(compiled, kernel.grid(low, high), kernel.block, arguments, shared=kernel.shared, stream=stream)
+    interiors = []
     for flat, buffer in outputs:
         device.copy_out(flat.view(np.uint8), buffer, stream=stream)
         device.synchronize(stream=stream)
         inner = tuple(slice(g, n - g) for g, n in zip(patch.ghost, patch.cells(flat).shape, strict=True))
-        found.append(patch.cells(flat)[inner].reshape(patch.shape[3 - dims:]).copy())
+        interiors.append(patch.cells(flat)[inner].reshape(patch.shape[3 - dims:]).copy())
     for buffer in buffers:
         buffer.close()
-    return found
+    return interiors
 
 
 def _sent(flat: np.ndarray, device: Device) -> Buffer:
@@ -136,13 +136,13 @@ def _sent(flat: np.ndarray, device: Device) -> Buffer:
 
 def translated(fn: Callable[..., Any], fields: Mapping[str, np.ndarray], ghost: Sequence[int], *args: Any,
                **where: Any) -> list[np.ndarray]:
-    """What the kernel of a function gives on the interior of fields with ghosts."""
+    """Return the outputs of a function's kernel on the interior of fields with ghosts."""
     kernel = kernel_of(fn, fields, len(ghost), *args)
     return run(kernel, kernel.values(trace(fn, args), args), fields, ghost, **where)
 
 
 def kernel_of(fn: Callable[..., Any], fields: Mapping[str, np.ndarray], dims: int, *args: Any) -> StencilKernel:
-    """The kernel of a function for fields."""
+    """Return the kernel of a function for fields."""
     described = [ElementField(name, array.dtype.str) for name, array in fields.items()]
     return specialise_stencil(trace(fn, args), described, args, dims=dims)
 
@@ -159,16 +159,18 @@ class Neighbours:
 
 
 def plain(fn: Callable[..., Any], fields: Mapping[str, np.ndarray], ghost: Sequence[int], *args: Any) -> list[Any]:
-    """What the function itself gives for each cell of the interior, in order; fields go by name or, alone, first."""
+    """Return the results of the function itself for each cell of the interior, in order; fields go by name or, alone,
+    first.
+    """
     around = {name: Neighbours(array) for name, array in fields.items()}
     shape = tuple(n - 2 * g for n, g in zip(next(iter(fields.values())).shape, ghost, strict=True))
-    given = dict(zip([name for name in inspect.signature(fn).parameters if name not in fields], args, strict=False))
-    found = []
+    named = dict(zip([name for name in inspect.signature(fn).parameters if name not in fields], args, strict=False))
+    results = []
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         for index in np.ndindex(shape):
             for one in around.values():
                 one.at = tuple(i + g for i, g in zip(index, ghost, strict=True))
             cells = {name: one if isinstance(fn, Stencil) else one[(0,) * len(ghost)] for name, one in around.items()}
-            found.append(fn(cells[""], *args) if "" in cells else fn(**cells, **given))
-    return found
+            results.append(fn(cells[""], *args) if "" in cells else fn(**cells, **named))
+    return results

@@ -34,7 +34,9 @@ Data = np.ndarray | Mapping[str, np.ndarray]
 
 
 class _Waiting(Compiler):
-    """Takes it that threads wait, as they do on a GPU's way, and compiles nothing in vain as if they did not."""
+    """Compiler that takes it that threads wait, as they do on a GPU's way, and compiles nothing in vain as if they did
+    not.
+    """
 
     def _compile(self, source: Source, name: str, options: Sequence[str], directory: str, waits: bool,
                  cache: KernelCache) -> dict[str, bool]:
@@ -59,18 +61,18 @@ class _Host(HostDevice):
 
 @functools.cache
 def host() -> HostDevice:
-    """The host device, with its kernels kept in the user's cache."""
+    """Return the host device, with its kernels kept in the user's cache."""
     return _Host()
 
 
 def record_of(data: Data) -> ElementSpec:
-    """What one element of arrays is."""
+    """Return the description of one element of arrays."""
     fields = data if isinstance(data, Mapping) else {"": data}
     return ElementSpec(tuple(ElementField(name, array.dtype.str, array.shape[1:]) for name, array in fields.items()))
 
 
 def translated(fn: Callable[..., Any], data: Data, *args: Any, staged: bool = False, exact: bool = True) -> list[Any]:
-    """What the kernel of a function gives for each element, built as the function builds it.
+    """Return the results of a function's kernel for each element, built as the function builds them.
 
     ``exact`` keeps multiplication and addition apart, as Python does; ``staged`` takes the way of a GPU.
     """
@@ -78,15 +80,15 @@ def translated(fn: Callable[..., Any], data: Data, *args: Any, staged: bool = Fa
     kernel = fuse(calls, record_of(data))
     options = (("-fmad=false",) if exact else ()) + (AS_ON_GPU if staged else ())
     blocks = (data,) if staged else parted(data)
-    found = []
+    results = []
     for block, outputs in zip(blocks, launch(kernel, calls, blocks, options=options), strict=True):
-        found += [build(kernel, kernel.structure, [outputs[output.name][i] for output in kernel.outputs])
-                  for i in range(count_of(block))]
-    return found
+        results += [build(kernel, kernel.structure, [outputs[output.name][i] for output in kernel.outputs])
+                    for i in range(count_of(block))]
+    return results
 
 
 def count_of(block: Data) -> int:
-    """The elements of a block."""
+    """Return the number of elements of a block."""
     return len(next(iter(block.values())) if isinstance(block, Mapping) else block)
 
 
@@ -101,8 +103,8 @@ def parted(data: Data) -> tuple[Data, ...]:
 
 def launch(kernel: TableKernel, calls: Sequence[TracedCall], blocks: Sequence[Data], *, options: tuple[str, ...] = (),
            tiles: int = 1, on: Device | None = None) -> list[dict[str, np.ndarray]]:
-    """The outputs of one launch over some blocks, for each block by name; of a fold instead the partials in one dict
-    for each work, named by field and guard.
+    """Return the outputs of one launch over some blocks, for each block by name; of a fold instead the partials in one
+    dict for each work, named by field and guard.
 
     ``tiles`` is the number of tiles that a work has; the device is the host where none is named.
     """
@@ -132,16 +134,17 @@ def launch(kernel: TableKernel, calls: Sequence[TracedCall], blocks: Sequence[Da
         written.append((outputs, {one.name: buffer for one, buffer in placed.items() if one.kind == "output"}))
     partials = [np.zeros((len(works), one.width), _dtype(one.accumulator)) for one in kernel.accumulated]
     left = [put(partial) for partial in partials]
-    given = [put(value) if value.shape else value for value in kernel.values(calls)]
+    values = [put(value) if value.shape else value for value in kernel.values(calls)]
     source = Source(kernel.source, f"{kernel.name}.cu", options)
-    first, made = kernel.preparation, []
+    first, scratch = kernel.preparation, []
     if first is not None:
-        made.append(put(np.zeros(first.nbytes, np.uint8)))
-        device.launch(device.compile(source, first.name), (first.grid,), (first.block,), [*made, *given], stream=stream)
+        scratch.append(put(np.zeros(first.nbytes, np.uint8)))
+        device.launch(device.compile(source, first.name), (first.grid,), (first.block,), [*scratch, *values],
+                      stream=stream)
     if len(works):
         grid = len(works) * (kernel.cluster if device.clusters else 1)
         device.launch(device.compile(source, kernel.name), (grid,), (kernel.block,), [
-            put(works), put(np.array(ports, np.uint64)), *left, *made, *given], shared=kernel.shared, stream=stream)
+            put(works), put(np.array(ports, np.uint64)), *left, *scratch, *values], shared=kernel.shared, stream=stream)
     for outputs, placed in written:
         for name, output in outputs.items():
             if output.nbytes:
@@ -160,9 +163,9 @@ def launch(kernel: TableKernel, calls: Sequence[TracedCall], blocks: Sequence[Da
 
 
 def _works(counts: Sequence[int], rows: int) -> np.ndarray:
-    found = [(entry, first, min(rows, count - first)) for entry, count in enumerate(counts)
+    works = [(entry, first, min(rows, count - first)) for entry, count in enumerate(counts)
              for first in range(0, count, rows)]
-    return np.array(found, np.int64).reshape(-1, 3)
+    return np.array(works, np.int64).reshape(-1, 3)
 
 
 def _dtype(accumulator: str) -> np.dtype:
@@ -173,7 +176,7 @@ def _dtype(accumulator: str) -> np.dtype:
 
 
 def build(kernel: TableKernel, structure: ResultStructure, values: Sequence[Any]) -> Any:
-    """One result out of the outputs' values."""
+    """Return one result out of the outputs' values."""
     if structure.kind == "tuple":
         return tuple(build(kernel, item, values) for item in structure.items)
     if structure.kind == "dict":
@@ -183,7 +186,7 @@ def build(kernel: TableKernel, structure: ResultStructure, values: Sequence[Any]
 
 
 def plain(fn: Callable[..., Any], data: Data, *args: Any) -> list[Any]:
-    """What the function itself gives, with NumPy scalars and rows."""
+    """Return the results of the function itself, with NumPy scalars and rows."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         if isinstance(data, Mapping):
@@ -191,39 +194,41 @@ def plain(fn: Callable[..., Any], data: Data, *args: Any) -> list[Any]:
             if not set(names) & set(data):
                 return [fn({name: array[i] for name, array in data.items()}, *args)
                         for i in range(len(next(iter(data.values()))))]
-            given = dict(zip([name for name in names if name not in data], args, strict=False))
-            return [fn(**given, **{name: array[i] for name, array in data.items() if name in names})
+            named = dict(zip([name for name in names if name not in data], args, strict=False))
+            return [fn(**named, **{name: array[i] for name, array in data.items() if name in names})
                     for i in range(len(next(iter(data.values()))))]
         return [fn(element, *args) for element in data]
 
 
-def promoted(expected: object, found: object) -> object:
-    """What was expected, in the types of what was found."""
+def promoted(expected: object, actual: object) -> object:
+    """Return the expected result in the types of the actual one."""
     if isinstance(expected, tuple):
-        return tuple(map(promoted, expected, found))
-    value = np.asarray(expected).astype(np.asarray(found).dtype)
-    return value if isinstance(found, np.ndarray) else (value[()] if isinstance(found, np.generic) else value.item())
+        return tuple(map(promoted, expected, actual))
+    value = np.asarray(expected).astype(np.asarray(actual).dtype)
+    return value if isinstance(actual, np.ndarray) else (value[()] if isinstance(actual, np.generic) else value.item())
 
 
-def difference(expected: Any, found: Any, tolerance: float = 0.0) -> str:
-    """How two results differ; empty if they do not. ``tolerance`` is relative, in units of the dtype's rounding."""
+def difference(expected: Any, actual: Any, tolerance: float = 0.0) -> str:
+    """Return the difference of two results; empty if there is none. ``tolerance`` is relative, in units of the dtype's
+    rounding.
+    """
     if isinstance(expected, tuple | dict):
-        if type(expected) is not type(found) or len(expected) != len(found):
-            return f"{expected!r} is not {found!r}"
-        pairs = zip(expected.items(), found.items(), strict=True) if isinstance(expected, dict) else \
-            zip(enumerate(expected), enumerate(found), strict=True)
+        if type(expected) is not type(actual) or len(expected) != len(actual):
+            return f"{expected!r} is not {actual!r}"
+        pairs = zip(expected.items(), actual.items(), strict=True) if isinstance(expected, dict) else \
+            zip(enumerate(expected), enumerate(actual), strict=True)
         return "".join(difference(a, b, tolerance) for (_, a), (_, b) in pairs)
-    one, other = np.asarray(expected), np.asarray(found)
+    one, other = np.asarray(expected), np.asarray(actual)
     if one.shape != other.shape:
         return f"shape {one.shape} is not {other.shape}"
-    if isinstance(expected, np.generic | np.ndarray) != isinstance(found, np.generic | np.ndarray):
-        return f"{type(expected).__name__} is not {type(found).__name__}"
+    if isinstance(expected, np.generic | np.ndarray) != isinstance(actual, np.generic | np.ndarray):
+        return f"{type(expected).__name__} is not {type(actual).__name__}"
     if one.dtype != other.dtype:
         return f"dtype {one.dtype} is not {other.dtype}"
     if one.dtype.kind not in "fc":
-        return "" if np.array_equal(one, other) else f"{expected!r} is not {found!r}"
+        return "" if np.array_equal(one, other) else f"{expected!r} is not {actual!r}"
     limit = tolerance * np.finfo(one.dtype).eps
     tiny = tolerance * np.finfo(one.dtype).smallest_subnormal
     if np.allclose(one, other, rtol=limit, atol=tiny, equal_nan=True):
         return ""
-    return f"{expected!r} is not {found!r}"
+    return f"{expected!r} is not {actual!r}"

@@ -67,12 +67,12 @@ def _rows(cases: list[Case]) -> str:
 
 
 def _form(case: Case) -> str:
-    """A construct's name with its first dtype left open."""
+    """Return a construct's name with its first dtype left open."""
     return _DTYPES.sub("T", case.construct, count=1)
 
 
 def _example(case: Case) -> str:
-    """The function's body, on one line."""
+    """Return the function's body, on one line."""
     text = trace(case.fn, case.args).definition.text
     source = textwrap.dedent("\n".join(text.lines))
     tree = None
@@ -88,7 +88,7 @@ def _example(case: Case) -> str:
 
 
 def _parsed(text: str) -> ast.Lambda | ast.FunctionDef | None:
-    """The lambda or function at a text's start, whatever follows it."""
+    """Return the lambda or function at a text's start, whatever follows it."""
     for end in range(len(text), 0, -1):
         if text[end:end + 1] not in _BEHIND:
             continue
@@ -109,18 +109,18 @@ def _cell(text: str) -> str:
 
 
 def _arguments() -> str:
-    """Of each function with more than what it is of, what is taken and what is refused."""
+    """Return a table of each function with more than what it is of: what is taken and what is refused."""
     lines = ["### Parameters", "", "A parameter that is not taken is refused where `vmap` is called, by its name.", "",
              "| function | takes | refuses |", "|---|---|---|"]
     single = [name for name, one in registry.functions().items() if not one.family]
     for name in sorted(single, key=lambda name: name.rpartition(".")[::-1]):
-        found, refused = signatures.signature(name)
-        taken = [str(one) if str(one)[0] == "*" else one.name for one in found.parameters.values()
+        signature, refused = signatures.signature(name)
+        taken = [str(one) if str(one)[0] == "*" else one.name for one in signature.parameters.values()
                  if one.name not in refused]
         if len(taken) > 1 or refused:
             shown = signatures.shown(name) if name not in registry.methods().values() or "." in name else f".{name}()"
             lines.append(f"| `{shown}` | {', '.join(f'`{one}`' for one in taken)} | "
-                         f"{', '.join(f'`{one}`' for one in found.parameters if one in refused)} |")
+                         f"{', '.join(f'`{one}`' for one in signature.parameters if one in refused)} |")
     return "\n".join(lines)
 
 

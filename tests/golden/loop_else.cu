@@ -8,22 +8,22 @@ template <class T> __device__ __forceinline__ T floor_remainder(T a, T b) { retu
 static __device__ __forceinline__ void
 first_divisor(const int n_1, long long& out_value)
 {
-    long long found;
+    long long divisor;
     bool broke = false;
     for (int i = 2; i < 6; ++i) {
         if (floor_remainder<int>(n_1, (int)i) == 0) {
-            found = i;
+            divisor = i;
             broke = true;
             break;
         }
     }
-    long long found_1;
+    long long divisor_1;
     if (!broke) {
-        found_1 = -1;
+        divisor_1 = -1;
     } else {
-        found_1 = found;
+        divisor_1 = divisor;
     }
-    out_value = found_1;
+    out_value = divisor_1;
 }
 
 extern "C" __global__ void __launch_bounds__(256, 6)

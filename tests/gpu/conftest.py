@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 
 
 def _missing() -> str:
-    """Why there is no GPU to test, or nothing."""
+    """Return the reason why there is no GPU to test, or nothing."""
     with tempfile.TemporaryDirectory() as cache:
         try:
             devices = cuda.open_cuda(memory=0, addresses=(), cache_dir=cache)
@@ -27,25 +27,25 @@ def _missing() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    mine = [item for item in items if HERE in item.path.parents]
-    reason = _missing() if mine else ""
+    local = [item for item in items if HERE in item.path.parents]
+    reason = _missing() if local else ""
     if reason:
-        for item in mine:
+        for item in local:
             item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture
 def devices(tmp_path: Path) -> Iterator[list[cuda.CudaDevice]]:
-    """All GPUs, with nothing allocated on them, before and after."""
-    found = cuda.open_cuda(memory=0, addresses=(), cache_dir=str(tmp_path))
-    assert [device.memory().used for device in found] == [0] * len(found)
-    yield found
-    assert [device.memory().used for device in found] == [0] * len(found)
-    for device in found:
+    """Yield all GPUs, with nothing allocated on them, before and after."""
+    gpus = cuda.open_cuda(memory=0, addresses=(), cache_dir=str(tmp_path))
+    assert [device.memory().used for device in gpus] == [0] * len(gpus)
+    yield gpus
+    assert [device.memory().used for device in gpus] == [0] * len(gpus)
+    for device in gpus:
         device.close()
 
 
 @pytest.fixture
 def device(devices: list[cuda.CudaDevice]) -> cuda.CudaDevice:
-    """The first GPU."""
+    """Return the first GPU."""
     return devices[0]

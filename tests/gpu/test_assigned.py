@@ -57,18 +57,20 @@ def _opened(*addresses: str, device: str = "cuda") -> list:
 
 
 def _uuid(number: int) -> str:
-    given = check(getattr(bindings, "cuDeviceGetUuid_v2", bindings.cuDeviceGetUuid)(bindings.CUdevice(number)))
-    return f"GPU-{uuid.UUID(bytes=bytes(given.bytes))}"
+    identifier = check(getattr(bindings, "cuDeviceGetUuid_v2", bindings.cuDeviceGetUuid)(bindings.CUdevice(number)))
+    return f"GPU-{uuid.UUID(bytes=bytes(identifier.bytes))}"
 
 
 def _listed() -> list[str]:
-    """The UUIDs of the machine's GPUs in the order of their numbers there, whatever CUDA_VISIBLE_DEVICES is here."""
+    """Return the UUIDs of the machine's GPUs in the order of their numbers there, whatever CUDA_VISIBLE_DEVICES is
+    here.
+    """
     return subprocess.run(["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"], capture_output=True, text=True,
                           check=False).stdout.split()
 
 
 def _on_machine(number: int) -> int:
-    """The machine's number of a GPU of this process, which may see some of them alone."""
+    """Return the machine's number of a GPU of this process, which may see some of them alone."""
     return _listed().index(_uuid(number))
 
 

@@ -22,10 +22,10 @@ def _pair(k, v):
 
 def _values(spread: str, dtype: str) -> np.ndarray:
     random = np.random.default_rng(11)
-    found = random.standard_normal(RECORDS)
+    values = random.standard_normal(RECORDS)
     if spread == "wide":
-        found *= 10.0 ** random.integers(-30, 30, RECORDS)
-    return found.astype(dtype)
+        values *= 10.0 ** random.integers(-30, 30, RECORDS)
+    return values.astype(dtype)
 
 
 @pytest.mark.parametrize("spread", ["close", "wide"])

@@ -17,9 +17,9 @@ from tests.unit.test_translate_outer import check, close, network_and_loss, rows
 @pytest.mark.parametrize("count", [1, 129, 5000])
 def test_a_row_by_itself(device: CudaDevice, width: int, count: int):
     data = rows(count, width)
-    found, = totals(lambda p: np.outer(p, p), data, on=device)
-    close(found, data.T.astype("f8") @ data)
-    assert np.array_equal(found, found.T)
+    total, = totals(lambda p: np.outer(p, p), data, on=device)
+    close(total, data.T.astype("f8") @ data)
+    assert np.array_equal(total, total.T)
 
 
 @pytest.mark.parametrize("check_of", check.values(), ids=check.keys())
@@ -34,8 +34,8 @@ def test_gradients(device: CudaDevice, fn: Callable[..., Any], args: tuple[Any, 
     wanted = [fn(p.astype("f8"), *(w.astype("f8") for w in weights)) for p in data]
     wanted = [np.sum(each, axis=0) for each in zip(*wanted, strict=True)] if isinstance(wanted[0], tuple) else \
         [np.sum(wanted, axis=0)]
-    for found, exact in zip(totals(fn, data, *weights, on=device), wanted, strict=True):
-        close(found, exact, 1e-5)
+    for total, exact in zip(totals(fn, data, *weights, on=device), wanted, strict=True):
+        close(total, exact, 1e-5)
 
 
 @pytest.mark.parametrize(("count", "groups", "tiles", "dtype"), [(3000, 1000, 2, "float32"), (1, 1000, 1, "float32"),

@@ -95,9 +95,9 @@ def test_what_is_computed_beside_labels(device: CudaDevice, centres: int, column
     distances = exact(data, around)
     labels, least = distances.argmin(axis=1), distances.min(axis=1)
     rest, calls = made(nearest_and_cost, around, data)
-    found = launch(rest, calls, [data], tiles=9, on=device)[0]
-    assert rest.name == "nearest_rest" and found["0"].tolist() == labels.tolist()
-    np.testing.assert_allclose(found["1"], least, rtol=1e-5 if dtype == "float32" else 1e-13)
+    outputs = launch(rest, calls, [data], tiles=9, on=device)[0]
+    assert rest.name == "nearest_rest" and outputs["0"].tolist() == labels.tolist()
+    np.testing.assert_allclose(outputs["1"], least, rtol=1e-5 if dtype == "float32" else 1e-13)
     fold, calls = made(nearest_and_cost, around, data, by_key(centres, (FieldFold("1", "maximum"),)))
     left = launch(fold, calls, [data], tiles=9, on=device)
     assert sum(each["0"] for each in left).tolist() == np.bincount(labels, minlength=centres).tolist()

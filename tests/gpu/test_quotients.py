@@ -23,8 +23,8 @@ def test_quotients_are_numpys(device: CudaDevice, dtype: str):
     x, left = u[1:-1, 1:-1], u[1:-1, :-2]
     with np.errstate(all="ignore"):
         for k in np.array([3, -0.7, 0, np.inf, about.smallest_subnormal, about.smallest_normal, about.max], dtype):
-            found = grids.run(kernel, kernel.values(trace(parts, (k,)), (k,)), {"": u}, (1, 1), on=device)
+            outputs = grids.run(kernel, kernel.values(trace(parts, (k,)), (k,)), {"": u}, (1, 1), on=device)
             wanted = u[1:-1, 2:] / k, (x * x + 1) / u.dtype.type(12), np.where(left < 2, 2, left) / u.dtype.type(3)
-            for one, other in zip(found, wanted, strict=True):
+            for one, other in zip(outputs, wanted, strict=True):
                 np.testing.assert_array_equal(np.signbit(one[one == 0]), np.signbit(other[one == 0]))
                 np.testing.assert_array_equal(one, other)

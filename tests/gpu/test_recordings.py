@@ -54,15 +54,15 @@ __all__ = [
 
 @pytest.fixture
 def worker(tmp_path: Path) -> Iterator[Bench]:
-    with bench(tmp_path, "cuda") as found:
-        found.put(1, [[{"": ROWS}], [{"": ROWS[:9]}]])
-        yield found
+    with bench(tmp_path, "cuda") as running:
+        running.put(1, [[{"": ROWS}], [{"": ROWS[:9]}]])
+        yield running
 
 
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[Bench]:
-    with bench(tmp_path, "cuda") as found:
-        yield found
+    with bench(tmp_path, "cuda") as running:
+        yield running
 
 
 @pytest.fixture
@@ -73,8 +73,8 @@ def null(worker: Bench) -> Bench:
 def test_a_further_pass_is_one_launch_of_a_graph(worker: Bench):
     plan, w = summing(worker), np.float32([1, 2, 3, 4])
     for scale in (1, 1, 1, 2, 1):
-        found, = worker.folded(plan, (1,), [np.float32(scale), w, np.float32(0)])
-        assert found == expected(ROWS, scale, w, 0) + expected(ROWS[:9], scale, w, 0)
+        total, = worker.folded(plan, (1,), [np.float32(scale), w, np.float32(0)])
+        assert total == expected(ROWS, scale, w, 0) + expected(ROWS[:9], scale, w, 0)
     recordings, = (prepared.recordings for prepared in worker.process._plans._known.values()
                    if prepared.recordings._known)
     recording, = recordings._known.values()
@@ -107,10 +107,10 @@ def test_what_another_thread_frees_during_a_capture_is_free_after_it(device: Cud
     work = Graph(device, stream, [(stream, Act(drop)), (stream, BufferCopy(device.copy_across, target, source))])
     assert work._handle is not None and device.memory().used == 2 * rows.nbytes
     work.start()
-    found = np.zeros_like(rows)
-    device.copy_out(found, target, stream=stream)
+    copied = np.zeros_like(rows)
+    device.copy_out(copied, target, stream=stream)
     device.synchronize(stream=stream)
-    np.testing.assert_array_equal(found, rows)
+    np.testing.assert_array_equal(copied, rows)
     work.close()
     source.close()
     target.close()

@@ -51,7 +51,7 @@ LAUNCH = {"grid": lambda b: -(-b.shape[0] // 256), "block": 256}
 
 @pytest.fixture(scope="module")
 def short(local: Topology) -> Iterator[SparkContext]:
-    """A context whose plans may take two seconds."""
+    """Yield a context whose plans may take two seconds."""
     with host_context(local, device="cuda", deadline=2) as context:
         yield context
 

@@ -52,7 +52,7 @@ def opened(shared_limit: int, place: Path) -> Iterator[CudaDevice]:
 
 @pytest.fixture(params=[EVERY, TURING, ADA, AMPERE])
 def small(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CudaDevice]:
-    """A GPU whose thread blocks may have so much shared memory."""
+    """Yield a GPU whose thread blocks may have so much shared memory."""
     yield from opened(request.param, tmp_path)
 
 
@@ -71,7 +71,7 @@ def test_steps_for_less_shared_memory_are_the_steps_apart(small: CudaDevice):
 
 @pytest.fixture
 def turing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[CudaDevice]:
-    """A GPU that runs the code for a Turing: its driver makes machine code of what NVRTC wrote for that."""
+    """Yield a GPU that runs the code for a Turing: its driver makes machine code of what NVRTC wrote for that."""
     def written(library: Any, program: Any, source: Source) -> bytes:
         code = bytes(nvrtc._check(library, library.nvrtcGetPTXSize(program)))
         nvrtc._check(library, library.nvrtcGetPTX(program, code))

@@ -30,7 +30,7 @@ SPINS, OFF = 0.02, 0.002
 
 
 def spun(worker: Bench, partitions: int, launches: int, seconds: float) -> Times:
-    """What it takes to launch a kernel so many times, one after the other, for each partition."""
+    """Return the times that it takes to launch a kernel so many times, one after the other, for each partition."""
     worker.put(1, [[{"": np.ones(1, "f4")}]] * partitions)
     launch = Launch((1,), (1,), 0, (In(""), Out(""), Value(0)), (Field("", "<f4", (1,)),), kernel="spin")
     plan = worker.plan(1, [ExecStep(f"spin {number}") for number in range(launches)], [launch] * launches, SOURCE)

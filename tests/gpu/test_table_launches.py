@@ -31,5 +31,5 @@ __all__ = [
 
 @pytest.fixture
 def worker(tmp_path: Path) -> Iterator[Bench]:
-    with bench(tmp_path, "cuda") as found:
-        yield found
+    with bench(tmp_path, "cuda") as running:
+        yield running

@@ -79,9 +79,9 @@ class Node:
     def start(self, *options: str) -> None:
         """Start its daemon."""
         command = [*self.within, sys.executable, "-m", "gpu_worker", "start", "--log-level", "debug", *options]
-        made = subprocess.run(command, env=os.environ | {"VISPARK_RUNTIME_DIR": str(self.path)}, text=True,
-                              capture_output=True, timeout=60)
-        assert made.returncode == 0, made.stderr
+        started = subprocess.run(command, env=os.environ | {"VISPARK_RUNTIME_DIR": str(self.path)}, text=True,
+                                 capture_output=True, timeout=60)
+        assert started.returncode == 0, started.stderr
 
     def connect(self, session: str, device: str = DEVICE) -> Client:
         greeting = hello(session, device=device)
@@ -96,31 +96,33 @@ class Node:
 @contextlib.contextmanager
 def nodes(base: Path, count: int, hosts: Sequence[Sequence[str]] | None = None,
           within: Sequence[tuple[str, ...]] | None = None) -> Iterator[list[Node]]:
-    """Workers whose daemons know each other, unless ``hosts`` says what each is started with, and ``within`` where."""
-    found = [Node(base / str(number), within[number] if within else (), GPUS[number % len(GPUS)] if GPUS else "")
-             for number in range(count)]
+    """Start workers whose daemons know each other, unless ``hosts`` says what each is started with, and ``within``
+    where.
+    """
+    members = [Node(base / str(number), within[number] if within else (), GPUS[number % len(GPUS)] if GPUS else "")
+               for number in range(count)]
     try:
-        for number, node in enumerate(found):
-            others = ",".join(str(other.path) for other in found if other is not node)
+        for number, node in enumerate(members):
+            others = ",".join(str(other.path) for other in members if other is not node)
             node.start(*(("--hosts", others) if hosts is None else hosts[number]))
-        yield found
+        yield members
     finally:
         # All are stopped first: the command of one names the directories of the others.
-        for node in found:
+        for node in members:
             if node.path.exists():
                 stop_worker(node.path)
-        left = [process for node in found if node.path.exists() for process in end_workers(node.path)]
-        for node in found:
+        left = [process for node in members if node.path.exists() for process in end_workers(node.path)]
+        for node in members:
             if node.path.exists():
                 print(node.logs())
         assert not left, f"left behind: {[str(process) for process in left]}"
-        for node in found:
+        for node in members:
             files = {path.name for path in node.path.glob("*")} - {"daemon.log", "process.log"}
             assert not files, f"left behind: {files}"
 
 
 def opened(client: Client, key: bytes, exchange: str) -> bytes:
-    """The address of a process's end of a world, which it opens."""
+    """Open a process's end of a world, and return its address."""
     return client.request(OpenWorld(client.next_number(), key, exchange))[0].address
 
 
@@ -130,7 +132,7 @@ class Application:
     Parameters
     ----------
     session : str
-    found : sequence of Node
+    members : sequence of Node
     case : Case
         ``owners`` are the nodes of the blocks; each node has them in one partition.
     weight : float
@@ -139,17 +141,17 @@ class Application:
         By which its nodes pass cells to each other.
     """
 
-    def __init__(self, session: str, found: Sequence[Node], case: Case, weight: float = 0.01, exchange: str = "mpi"):
+    def __init__(self, session: str, members: Sequence[Node], case: Case, weight: float = 0.01, exchange: str = "mpi"):
         self.exchange = exchange
         self._addresses: dict[bytes, tuple[bytes, ...]] = {}
-        self.session, self.nodes, self.case, self.weight = session, found, case, weight
+        self.session, self.nodes, self.case, self.weight = session, members, case, weight
         self.grid = GridShape(case.lattice.shape, case.lattice.splits, case.widths)
         self.boxes = [case.lattice.block(at) for at in whole(case.lattice.splits)]
         self.numbers = [[number for number, owner in enumerate(case.owners) if owner == rank]
-                        for rank in range(len(found))]
-        self.clients = [node.connect(session) for node in found]
+                        for rank in range(len(members))]
+        self.clients = [node.connect(session) for node in members]
         self.key = secrets.token_bytes(16)
-        self._pool = ThreadPoolExecutor(len(found))
+        self._pool = ThreadPoolExecutor(len(members))
 
     def close(self) -> None:
         for client in self.clients:
@@ -209,7 +211,7 @@ class Application:
         return self._addresses.get(key, ())
 
     def _copied(self, save: Save | None, rank: int) -> Save | None:
-        """A snapshot with a copy on the next node, where there is one."""
+        """Return a snapshot with a copy on the next node, where there is one."""
         if save is None or len(self.nodes) == 1:
             return save
         return replace(save, copy=CopyTo(str(rank), str(self.nodes[(rank + 1) % len(self.nodes)].path), None))
@@ -244,7 +246,7 @@ class Application:
                        **changes)
 
     def fetch(self, vrdd: int, at: int | None = None) -> np.ndarray:
-        """The whole field; all of it from one node, where that is named."""
+        """Return the whole field; all of it from one node, where that is named."""
         full = np.full(self.case.lattice.shape, np.nan)
         for rank, numbers in enumerate(self.numbers):
             reply, data = self._ask(rank if at is None else at, self._plan(rank, LoadStep(0), FetchStep(-1, "blocks")),
@@ -259,11 +261,11 @@ class Application:
         return full
 
     def sent(self) -> list[int]:
-        """The bytes that each node has sent to others."""
+        """Return the bytes that each node has sent to others."""
         return [report.sent for report in self.reports()]
 
     def reports(self) -> list[Reported]:
-        """What each node says of the session."""
+        """Return the report of each node on the session."""
         return [client.request(Report(client.next_number()))[0] for client in self.clients]
 
     def kill(self, rank: int, number: int = signal.SIGKILL) -> None:
@@ -271,7 +273,7 @@ class Application:
         os.kill(self.clients[rank].pid, number)
 
     def ranks(self) -> list[int]:
-        """The MPI processes of the application's present world, in no order."""
+        """Return the MPI processes of the application's present world, in no order."""
         world = f"{KEY}={self.key.hex()}"
         return [process.pid for process in leaks.processes(lambda each, environment: world in environment)
                 if re.search("python[^ ]* -P -m gpu_worker.exchange.mpi.rank", process.command)
@@ -287,14 +289,14 @@ class Application:
             self.clients[rank] = self.nodes[rank].connect(self.session)
 
     def _plan(self, ranks: int | Sequence[int], *steps: Step) -> Plan:
-        """A plan for the partitions of some nodes."""
-        keeps, variants, given = sum(isinstance(step, KeepStep) for step in steps), [], []
+        """Return a plan for the partitions of some nodes."""
+        keeps, variants, inputs = sum(isinstance(step, KeepStep) for step in steps), [], []
         for rank in [ranks] if isinstance(ranks, int) else ranks:
             numbers, first = self.numbers[rank], len(variants)
             variants += [Variant(Signature((Field("u", "<f8", self.boxes[number].shape),)), (), (b"",) * keeps,
                                  (-1,) * keeps) for number in numbers]
-            given.append(Input(rank, len(numbers), 0, 0, b"", tuple(range(first, len(variants))), tuple(numbers)))
-        return Plan(steps, (Module(SOURCE.text, "around.cu", (), (), ()),), tuple(variants), tuple(given), (),
+            inputs.append(Input(rank, len(numbers), 0, 0, b"", tuple(range(first, len(variants))), tuple(numbers)))
+        return Plan(steps, (Module(SOURCE.text, "around.cu", (), (), ()),), tuple(variants), tuple(inputs), (),
                     self.grid, (launch(self.case, self.weight),))
 
     def _ask(self, rank: int, plan: Plan, vrdds: Sequence[int], world: World | None, descriptors: Sequence[int] = (),
@@ -305,10 +307,10 @@ class Application:
         values = (ArgumentValue("<i4", (3,), widths.tobytes(), 0),)
         request = Run(client.next_number(), client.epoch, seconds, key, encoded, tuple(vrdds), values, world,
                       save=save)
-        reply, given = client.request(request, list(descriptors))
+        reply, received = client.request(request, list(descriptors))
         for descriptor in descriptors:
             os.close(descriptor)
-        return reply, results(reply.data, given)
+        return reply, results(reply.data, received)
 
 
 class Survivor:
@@ -333,7 +335,7 @@ class Survivor:
         self._taking: tuple[int, int] | None = None
 
     def run(self, steps: int, part: int) -> np.ndarray:
-        """The field after so many steps."""
+        """Return the field after so many steps."""
         vrdd, done = self._start()
         while done < steps:
             try:
@@ -344,10 +346,10 @@ class Survivor:
                 self._release(vrdd)
                 vrdd, done = after, done + count
                 self._learn([ran for ran, _ in answers])
-                found = self.app.fetch(vrdd) if done == steps else None
+                result = self.app.fetch(vrdd) if done == steps else None
             except (ExceptionGroup, WorkerError) as error:
                 vrdd, done = self._recover(error)
-        return found
+        return result
 
     def _start(self) -> tuple[int, int]:
         vrdd = next(self._numbers)

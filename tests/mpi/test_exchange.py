@@ -105,38 +105,38 @@ extern "C" __global__ void NAME(POINTERS, unsigned long long* seen, const vp_reg
 
 
 def source() -> str:
-    found = REGION
+    text = REGION
     for number, dtypes in enumerate(FIELDS):
         pointers = ", ".join(f"const {C_TYPES[dtype]}* u{at}" for at, dtype in enumerate(dtypes))
         numbers = " ".join(f"number = number * {PRIME}ull + (unsigned long long)(long long)u{at}[at];"
                            for at in range(len(dtypes)))
-        found += SEEN.replace("NAME", f"seen{number}").replace("POINTERS", pointers).replace("NUMBERS", numbers)
-    return found
+        text += SEEN.replace("NAME", f"seen{number}").replace("POINTERS", pointers).replace("NUMBERS", numbers)
+    return text
 
 
 SOURCE = Module(source(), "seen.cu", (), (), ())
 
 
 def expected(case: Exchanged, fields: dict[str, np.ndarray]) -> np.ndarray:
-    """What the cells see, by NumPy."""
+    """Return the numbers that the cells see, by NumPy."""
     whole = [padded(cells, case.halo, case.rules) for cells in fields.values()]
-    found = np.zeros(case.shape, "u8")
+    numbers = np.zeros(case.shape, "u8")
     for start in itertools.product(*(range(2 * width + 1) for width in case.halo)):
         cells = tuple(slice(at, at + extent) for at, extent in zip(start, case.shape, strict=True))
-        for each in whole:
-            found = found * np.uint64(PRIME) + each[cells].astype("i8").astype("u8")
-    return found
+        for field in whole:
+            numbers = numbers * np.uint64(PRIME) + field[cells].astype("i8").astype("u8")
+    return numbers
 
 
 class Exchanges:
     """Cases on some nodes, all in one world of theirs."""
 
-    def __init__(self, found: list[Node], exchange: str = "mpi"):
-        self.clients = [node.connect(f"exchanges-{len(found)}") for node in found]
+    def __init__(self, members: list[Node], exchange: str = "mpi"):
+        self.clients = [node.connect(f"exchanges-{len(members)}") for node in members]
         self._key, self._vrdd = secrets.token_bytes(16), 0
         self._addresses = tuple(opened(client, self._key, exchange) for client in self.clients) \
             if exchange_kinds.kind_of(exchange).needs_addresses else ()
-        self._pool = ThreadPoolExecutor(len(found))
+        self._pool = ThreadPoolExecutor(len(members))
 
     def close(self) -> None:
         for client in self.clients:
@@ -144,7 +144,7 @@ class Exchanges:
         self._pool.shutdown()
 
     def seen(self, case: Exchanged) -> tuple[np.ndarray, np.ndarray]:
-        """What the cells see, and what they should."""
+        """Return the numbers that the cells see, and those that they should."""
         names = [f"f{at}" for at in range(len(case.dtypes))]
         grid = Grid(case.shape, case.splits, case.halo, case.rules, dict(zip(names, case.dtypes, strict=True)))
         fields = {name: numbered(case.shape, dtype, 1 + 100 * at)
@@ -161,7 +161,7 @@ class Exchanges:
         return full, expected(case, fields)
 
     def _on_node(self, rank: int, case: Exchanged, grid: Grid, keys: list, fields: dict[str, np.ndarray]) -> list:
-        """What the cells of a node's blocks see."""
+        """Return the numbers that the cells of a node's blocks see."""
         client = self.clients[rank]
         signatures = [Signature(tuple(Field(name, cells.dtype.str, key.shape) for name, cells in fields.items()))
                       for key in keys]
@@ -176,8 +176,8 @@ class Exchanges:
         def ask(steps: tuple, vrdds: tuple[int, ...], world: World | None = None, descriptors=()):
             keeps = sum(isinstance(step, KeepStep) for step in steps)
             variants = tuple(Variant(each, (), (b"",) * keeps, (-1,) * keeps) for each in signatures)
-            given = Input(rank, len(keys), 0, 0, b"", tuple(range(len(keys))), numbers)
-            plan = Plan(steps, (SOURCE,), variants, (given,), (), grid.description.grid_shape, (launch,))
+            part = Input(rank, len(keys), 0, 0, b"", tuple(range(len(keys))), numbers)
+            plan = Plan(steps, (SOURCE,), variants, (part,), (), grid.description.grid_shape, (launch,))
             digest, encoded = sealed(plan)
             reply, sent = client.request(Run(client.next_number(), client.epoch, 60.0, digest, encoded, vrdds,
                                              constants, world), list(descriptors))
@@ -203,8 +203,8 @@ class Exchanges:
 
 @pytest.fixture(scope="module")
 def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Node]]:
-    with nodes(tmp_path_factory.mktemp("n"), 4) as found:
-        yield found
+    with nodes(tmp_path_factory.mktemp("n"), 4) as members:
+        yield members
 
 
 def sent_by(client: Client) -> int:
@@ -216,9 +216,9 @@ def test_an_exchange_restores_the_coordinates(four: list[Node], count: int):
     check_cases(four[:count], "mpi", CASES)
 
 
-def check_cases(found: list[Node], exchange: str, cases: list[Exchanged]) -> None:
-    """Every cell of some cases sees what it should, and the cells went from node to node."""
-    exchanges, wrong = Exchanges(found, exchange), {}
+def check_cases(members: list[Node], exchange: str, cases: list[Exchanged]) -> None:
+    """Check that every cell of some cases sees what it should, and that the cells went from node to node."""
+    exchanges, wrong = Exchanges(members, exchange), {}
     for case in cases:
         try:
             seen, right = exchanges.seen(case)
@@ -234,14 +234,14 @@ def check_cases(found: list[Node], exchange: str, cases: list[Exchanged]) -> Non
 
 
 def test_a_loop_over_64_blocks_on_four_nodes_has_the_bits_of_one_block(four: list[Node]):
-    found = []
+    fields = []
     for count, splits in ((1, (1, 1, 1)), (4, (4, 4, 4))):
         case = case_of(count, (12, 9, 14), splits)
         full = np.random.default_rng(0).random(case.lattice.shape)
         with Application(f"bits-{count}", four[:count], case) as app:
             app.put(1, full)
             app.run((1, 2), app.loop(12), KeepStep(1, "u", "device"))
-            found.append(app.fetch(2))
+            fields.append(app.fetch(2))
             assert all(app.sent()) == (count > 1)
-    np.testing.assert_array_equal(*found)
-    np.testing.assert_allclose(found[0], stepped(full, case, 12), rtol=1e-10)
+    np.testing.assert_array_equal(*fields)
+    np.testing.assert_allclose(fields[0], stepped(full, case, 12), rtol=1e-10)

@@ -35,7 +35,7 @@ def ip(*arguments: str, host: int | None = None) -> None:
 
 @contextlib.contextmanager
 def hosts() -> Iterator[list[int]]:
-    """Processes that hold a network namespace each, joined by a cable; skips where they cannot be had."""
+    """Yield processes that hold a network namespace each, joined by a cable; skips where they cannot be had."""
     if not all(map(shutil.which, ("ip", "nsenter", "unshare"))) or os.geteuid():
         pytest.skip("no ip, nsenter and unshare, or no right to use them")
     ends = [f"v{os.getpid()}{end}" for end in "ab"]
@@ -64,7 +64,7 @@ def hosts() -> Iterator[list[int]]:
 
 
 def received(holder: int) -> int:
-    """The bytes that came over the cable."""
+    """Return the bytes that came over the cable."""
     return int(re.search(r"v\d+[ab]: *(\d+)", Path(f"/proc/{holder}/net/dev").read_text())[1])
 
 
@@ -79,27 +79,27 @@ def test_halos_and_copies_of_snapshots_travel_between_two_hosts(tmp_path: Path):
         started = [("--listen", f"{here}:7700", "--hosts", f"{there}:7700", "--key", str(key))
                    for here, there in (ADDRESSES, ADDRESSES[::-1])]
         within = [("nsenter", "-t", str(holder), "-n") for holder in holders]
-        with nodes(tmp_path, 2, started, within) as found, Application("app", found, case) as app:
+        with nodes(tmp_path, 2, started, within) as members, Application("app", members, case) as app:
             app.put(1, full)
             app.run((1, 2), app.loop(5), KeepStep(1, "u", "device"))
             before = [received(holder) for holder in holders]
             app.run((2, 3), app.loop(5), KeepStep(1, "u", "device"))
             expected = app.fetch(3)
             np.testing.assert_allclose(expected, stepped(full, case, 10), rtol=1e-10)
-            came = [received(holder) - each for holder, each in zip(holders, before, strict=True)]
-            assert all(bytes_ > sent // 2 for bytes_, sent in zip(came, reversed(app.sent()), strict=True))
+            arrived = [received(holder) - each for holder, each in zip(holders, before, strict=True)]
+            assert all(bytes_ > sent // 2 for bytes_, sent in zip(arrived, reversed(app.sent()), strict=True))
 
             greeting = hello(app.session, device="host", role="driver", reach=ADDRESSES[1])
-            with connect(greeting, runtime_dir=str(found[1].path)) as client:
+            with connect(greeting, runtime_dir=str(members[1].path)) as client:
                 before_copy = received(holders[1])
                 saved = app.save(2, 11, (), CopyTo("first", "", client.reach))
                 assert saved.copied and received(holders[1]) - before_copy > saved.nbytes
             app.save(2, 11, (), rank=1)
-            os.kill(administer(Status(), runtime_dir=str(found[0].path)).pid, signal.SIGKILL)
+            os.kill(administer(Status(), runtime_dir=str(members[0].path)).pid, signal.SIGKILL)
             app.kill(0)
             client = app.clients[1]
             for owner in ("", "first"):
                 client.request(Restore(client.next_number(), 11, 4, "u", owner))
             app.alone(1, (4, 5), app.loop(5), KeepStep(1, "u", "device"))
             np.testing.assert_array_equal(app.fetch(5, at=1), expected)
-            found[0].start(*started[0])         # to clear away what the lost one left
+            members[0].start(*started[0])         # to clear away what the lost one left

@@ -33,14 +33,14 @@ KILLS = int(os.environ.get("VISPARK_KILLS", "6"))
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Node]]:
-    with nodes(tmp_path_factory.mktemp("n"), 1) as found:
-        yield found
+    with nodes(tmp_path_factory.mktemp("n"), 1) as members:
+        yield members
 
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Node]]:
-    with nodes(tmp_path_factory.mktemp("n"), 2) as found:
-        yield found
+    with nodes(tmp_path_factory.mktemp("n"), 2) as members:
+        yield members
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,13 @@ def failing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Failing]:
     with contextlib.ExitStack() as stack:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("VISPARK_FAILPOINTS", str(directory))
-            found = stack.enter_context(nodes(base, 2))
-        yield Failing(found, directory)
+            members = stack.enter_context(nodes(base, 2))
+        yield Failing(members, directory)
 
 
 @pytest.fixture(scope="module")
 def expected(failing: Failing) -> np.ndarray:
-    """The field after the loop under which processes are killed at fail-points."""
+    """Return the field after the loop under which processes are killed at fail-points."""
     return undisturbed(failing.nodes, field(case_of(2)), 60)
 
 
@@ -79,9 +79,9 @@ def expected(failing: Failing) -> np.ndarray:
 WEIGHT = 0.0005
 
 
-def undisturbed(found: list[Node], full: np.ndarray, steps: int) -> np.ndarray:
-    """What the loop gives where nothing happens."""
-    with Application(f"undisturbed-{steps}", found, case_of(len(found)), WEIGHT) as app:
+def undisturbed(members: list[Node], full: np.ndarray, steps: int) -> np.ndarray:
+    """Return the field after the loop where nothing happens."""
+    with Application(f"undisturbed-{steps}", members, case_of(len(members)), WEIGHT) as app:
         app.put(1, full)
         app.run((1, 2), app.loop(steps), KeepStep(1, "u", "device"), seconds=120.0)
         return app.fetch(2)
@@ -211,22 +211,22 @@ def test_a_copy_outlives_the_daemon_that_holds_it(two: list[Node]):
 
 def test_a_copy_that_its_holder_cannot_take_is_none_and_the_next_is_one(failing: Failing):
     case = case_of(2)
-    full, found = field(case), failing.nodes
-    with Application("roomless", found, case) as app:
+    full, members = field(case), failing.nodes
+    with Application("roomless", members, case) as app:
         app.put(1, full)
-        copy = CopyTo("first", str(found[1].path), None)
+        copy = CopyTo("first", str(members[1].path), None)
         failing.arm("copy-received", "error")
         assert not app.save(1, 11, (), copy).copied
-        assert "no other node has snapshot 11: the fail-point copy-received" in found[0].logs()
-        assert not held(found[1], app, 11, "first")
+        assert "no other node has snapshot 11: the fail-point copy-received" in members[0].logs()
+        assert not held(members[1], app, 11, "first")
         ask(app, Restore, 11, 2, "u")                                   # its own part is there
         app.put(2, full, ranks=[1])
         np.testing.assert_array_equal(app.fetch(2), full)
-        assert app.save(1, 12, (11,), copy).copied and held(found[1], app, 12, "first")
+        assert app.save(1, 12, (11,), copy).copied and held(members[1], app, 12, "first")
 
 
 def held(node: Node, app: Application, snapshot: int, owner: str = "") -> bool:
-    """Whether a node's daemon has a snapshot, its own part or the owner's."""
+    """Return whether a node's daemon has a snapshot, its own part or the owner's."""
     with pytest.MonkeyPatch.context() as patch, contextlib.suppress(PartitionMissing):
         patch.setenv("VISPARK_RUNTIME_DIR", str(node.path))
         close_all(exchange_descriptors(GetSnapshot(app.session, SECRET, snapshot, owner))[1])
@@ -261,9 +261,9 @@ def test_a_snapshot_beside_a_loop_changes_nothing(one: list[Node]):
     full = field(case)
     with Application("beside", one, case, WEIGHT) as app:
         survivor = Survivor(app, full)
-        found = survivor.run(200, 10)
+        result = survivor.run(200, 10)
         assert survivor.complete is not None and not survivor.recoveries
-        np.testing.assert_array_equal(found, undisturbed(one, full, 200))
+        np.testing.assert_array_equal(result, undisturbed(one, full, 200))
 
 
 def test_kills_at_random_moments_leave_the_same_bits(two: list[Node]):
@@ -293,11 +293,11 @@ def test_kills_at_random_moments_leave_the_same_bits(two: list[Node]):
             thread = threading.Thread(target=killer)
             thread.start()
             try:
-                found = survivor.run(300, 20)
+                result = survivor.run(300, 20)
             finally:
                 stop.set()
                 thread.join()
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(result, expected)
         print(f"run {run}: {kills} kills so far, {survivor.recoveries} recoveries", flush=True)
 
 

@@ -43,12 +43,12 @@ def two(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UCX_TLS", TRANSPORTS[request.param])
         patch.setenv("VISPARK_FAILPOINTS", str(failpoints))
-        with nodes(tmp_path_factory.mktemp("n"), 2, [(), ()]) as found:     # whose daemons do not know each other
-            yield found
+        with nodes(tmp_path_factory.mktemp("n"), 2, [(), ()]) as members:     # whose daemons do not know each other
+            yield members
 
 
-def application(session: str, found: list[Node], case: Case, weight: float = 0.01) -> Application:
-    return Application(session, found, case, weight, "ucx")
+def application(session: str, members: list[Node], case: Case, weight: float = 0.01) -> Application:
+    return Application(session, members, case, weight, "ucx")
 
 
 def test_an_exchange_restores_the_coordinates(two: list[Node]):
@@ -56,41 +56,41 @@ def test_an_exchange_restores_the_coordinates(two: list[Node]):
 
 
 def test_a_report_says_what_messages_go_over(two: list[Node], request: pytest.FixtureRequest):
-    said = {"tcp": "tcp/", "shared memory": "/memory", "CUDA IPC": "cuda_ipc/"}[request.node.callspec.params["two"]]
+    expected = {"tcp": "tcp/", "shared memory": "/memory", "CUDA IPC": "cuda_ipc/"}[request.node.callspec.params["two"]]
     with application("way", two, case_of(2)) as app:
         assert [report.exchange for report in app.reports()] == ["", ""]
         app.put(1, field(app.case))
         app.run((1, 2), app.loop(2), KeepStep(1, "u", "device"))
         for report in app.reports():
             way, _, transports = report.exchange.partition(" over ")
-            assert way == "ucx" and said in transports, report.exchange
+            assert way == "ucx" and expected in transports, report.exchange
         shown = CliRunner().invoke(status, ["--runtime-dir", str(two[0].path)]).output
         assert "  cells to other nodes: " in shown and f" bytes by {app.reports()[0].exchange}\n" in shown
 
 
 def test_a_loop_has_the_bits_of_one_block(two: list[Node]):
     """As one over MPI has, by a test of the exchange."""
-    found = []
+    fields = []
     for count, splits in ((1, (1, 1, 1)), (2, (4, 2, 3))):
         case = case_of(count, (12, 9, 14), splits)
         with application(f"bits-{count}", two[:count], case) as app:
             app.put(1, field(case))
             app.run((1, 2), app.loop(12), KeepStep(1, "u", "device"))
-            found.append(app.fetch(2))
+            fields.append(app.fetch(2))
             assert all(app.sent()) == (count > 1)
             if count == 2:
                 many = [Phase("around", (halo(case, False),), 0)] * 2       # two fused steps in each pass
                 app.run((1, 3), app.loop(6, phases=tuple(many)), KeepStep(1, "u", "device"))
-                found.append(app.fetch(3))
-    np.testing.assert_array_equal(found[0], found[1])
-    np.testing.assert_array_equal(found[0], found[2])
+                fields.append(app.fetch(3))
+    np.testing.assert_array_equal(fields[0], fields[1])
+    np.testing.assert_array_equal(fields[0], fields[2])
 
 
 def test_calls_that_come_again_are_done_again(two: list[Node]):
     with application("both", two, case_of(2)) as both:
-        found, counts = called(both, 0, both.loop(3))
+        result, counts = called(both, 0, both.loop(3))
         assert min(counts) >= 5
-        np.testing.assert_allclose(found, stepped(field(both.case), both.case, 36), rtol=1e-9)
+        np.testing.assert_allclose(result, stepped(field(both.case), both.case, 36), rtol=1e-9)
 
 
 def test_a_loop_ends_on_all_nodes_at_once(two: list[Node]):
@@ -147,19 +147,19 @@ class Interrupted(Survivor):
             time.sleep(0.05)        # the loop waits for its first snapshot
 
     def _recover(self, error: BaseException) -> tuple[int, int]:
-        found = error.exceptions if isinstance(error, ExceptionGroup) else [error]
-        self.errors += found
+        errors = error.exceptions if isinstance(error, ExceptionGroup) else [error]
+        self.errors += errors
         self.seconds = time.monotonic() - self._armed_at
         # A rank whose messages have all gone when it is lost may leave the other one nothing to wait for.
-        if self._further and not any(isinstance(each, WorldLost) for each in found):
+        if self._further and not any(isinstance(each, WorldLost) for each in errors):
             self._action = self._further.pop()
         return super()._recover(error)
 
 
-@pytest.mark.parametrize(("action", "said"), [("kill", "is lost, and with it the world"),
-                                              ("stop", "no sign of life for")])
+@pytest.mark.parametrize(("action", "reason"), [("kill", "is lost, and with it the world"),
+                                                ("stop", "no sign of life for")])
 def test_a_process_lost_in_an_exchange_is_noticed_and_the_loop_goes_on(
-        two: list[Node], failpoints: Path, action: str, said: str):
+        two: list[Node], failpoints: Path, action: str, reason: str):
     """Long before the plan's deadline, from the newest snapshot, to the same bits."""
     case = case_of(2)
     full = field(case)
@@ -171,7 +171,7 @@ def test_a_process_lost_in_an_exchange_is_noticed_and_the_loop_goes_on(
         survivor = Interrupted(app, full, failpoints / "halo-sending", action)
         np.testing.assert_array_equal(survivor.run(400, 10), expected)
         assert not (failpoints / "halo-sending").exists()
-        assert any(isinstance(error, WorldLost) and said in str(error) for error in survivor.errors), survivor.errors
+        assert any(isinstance(error, WorldLost) and reason in str(error) for error in survivor.errors), survivor.errors
         print(f"{action}: an error after {survivor.seconds:.2f} s")
         # What is stopped is ended by its daemon, after 10 s more, before this application hears of it.
         assert survivor.seconds < (5 if action == "kill" else 30)

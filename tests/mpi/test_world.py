@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
 
 
 def case_of(count: int, shape=(12, 9, 10), splits=(2, 3, 2), widths=(2, 1, 3), **changes) -> Case:
-    """A grid whose blocks are dealt to some nodes in turn, so that every node has all the others beside it."""
+    """Return a grid whose blocks are dealt to some nodes in turn, so that every node has all the others beside it."""
     blocks = int(np.prod(splits))
     rules = ((PERIODIC,) * 2, (MIRRORED, GIVEN), (GIVEN, MIRRORED))
     case = Case(Lattice(shape, splits), widths, rules, tuple((-10 - axis, -20 - axis) for axis in AXES), False,
@@ -40,8 +40,8 @@ def case_of(count: int, shape=(12, 9, 10), splits=(2, 3, 2), widths=(2, 1, 3), *
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Node]]:
-    with nodes(tmp_path_factory.mktemp("n"), 2) as found:
-        yield found
+    with nodes(tmp_path_factory.mktemp("n"), 2) as members:
+        yield members
 
 
 def field(case: Case, seed: int = 0) -> np.ndarray:
@@ -80,9 +80,9 @@ def test_mpi_itself_over_ucx_as_where_there_is_rdma(tmp_path: Path, monkeypatch:
     for name, value in {"OMPI_MCA_pml": "ucx", "OMPI_MCA_pml_ucx_tls": "any", "OMPI_MCA_pml_ucx_devices": "any",
                         "UCX_TLS": "tcp,self"}.items():
         monkeypatch.setenv(name, value)
-    with nodes(tmp_path, 2) as found:
+    with nodes(tmp_path, 2) as members:
         case = case_of(2)
-        with Application("rdma", found, case) as app:
+        with Application("rdma", members, case) as app:
             app.put(1, field(case))
             app.run((1, 2), app.loop(4), KeepStep(1, "u", "device"))
             np.testing.assert_allclose(app.fetch(2), stepped(field(case), case, 4), rtol=1e-11)
@@ -163,7 +163,8 @@ def test_two_applications_at_once_neither_wait_for_nor_mix_with_each_other(two: 
 
 
 def called(app: Application, first: int, *steps: Step, late: int = 0) -> tuple[np.ndarray, list[int]]:
-    """What twelve calls give, each behind the one before, and how many of them each node did again as it was noted.
+    """Return the field after twelve calls, each behind the one before, and the number of them that each node did again
+    as it was noted.
 
     From the seventh on one node is let know ``late`` calls later of what nobody needs, so that it needs more memory.
     """
@@ -175,8 +176,8 @@ def called(app: Application, first: int, *steps: Step, late: int = 0) -> tuple[n
         for rank, client in enumerate(app.clients):
             gone = number - late * (number > 5 and rank == 1)
             client.request(Release(client.next_number(), tuple(range(first + max(gone - late, 0), first + gone + 1))))
-    found = app.fetch(first + 12)
-    return found, [report.repeated - count for report, count in zip(app.reports(), before, strict=True)]
+    result = app.fetch(first + 12)
+    return result, [report.repeated - count for report, count in zip(app.reports(), before, strict=True)]
 
 
 def test_calls_that_come_again_are_done_again_as_on_one_node(two: list[Node]):
@@ -187,12 +188,12 @@ def test_calls_that_come_again_are_done_again_as_on_one_node(two: list[Node]):
             field_alone, (repeated,) = called(alone, first, *steps)
             assert repeated >= 5
             np.testing.assert_allclose(field_alone, stepped(field(both.case), both.case, 12 * count), rtol=1e-9)
-            found, counts = called(both, first, *steps)
+            result, counts = called(both, first, *steps)
             assert counts == [repeated] * 2
-            np.testing.assert_array_equal(found, field_alone)
-            found, counts = called(both, first + 50, *steps, late=3)
+            np.testing.assert_array_equal(result, field_alone)
+            result, counts = called(both, first + 50, *steps, late=3)
             assert counts[0] > counts[1]            # one does again what the other does anew
-            np.testing.assert_array_equal(found, field_alone)
+            np.testing.assert_array_equal(result, field_alone)
 
 
 def test_calls_are_noted_anew_in_another_world(two: list[Node]):
@@ -255,9 +256,9 @@ def test_a_rank_that_stops_is_given_up_at_the_deadline(two: list[Node]):
         app.run((2, 3), app.loop(5), KeepStep(1, "u", "device"), key=b"another world...")
 
 
-@pytest.mark.parametrize(("hosts", "said"), [
+@pytest.mark.parametrize(("hosts", "reason"), [
     ("", "gpu-worker start --hosts"), ("127.0.0.1:1", "the daemon at 127.0.0.1:1 does not answer")])
-def test_a_node_that_nobody_knows_or_that_does_not_answer(tmp_path: Path, hosts: str, said: str):
+def test_a_node_that_nobody_knows_or_that_does_not_answer(tmp_path: Path, hosts: str, reason: str):
     key = tmp_path / "key"
     key.write_text("of the cluster of this test")
     key.chmod(0o600)
@@ -269,4 +270,4 @@ def test_a_node_that_nobody_knows_or_that_does_not_answer(tmp_path: Path, hosts:
                 app.run((1, 2), app.loop(1), KeepStep(1, "u", "device"), seconds=10.0)
             kinds = {type(error) for error in failed.value.exceptions}
             assert kinds == {WorldLost, NodeSilent if hosts else OptionError}      # nothing is repeated after the last
-            assert any(said in str(error) for error in failed.value.exceptions)
+            assert any(reason in str(error) for error in failed.value.exceptions)
