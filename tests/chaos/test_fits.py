@@ -35,7 +35,7 @@ FITS: dict[str, tuple[Callable[[DataFrame], list[np.ndarray]], str]] = {
 
 
 def test_a_fit_whose_process_is_killed_gives_the_same_bits(local: Topology, monkeypatch: pytest.MonkeyPatch):
-    """In the pass after a third iteration begins the device process is killed, with all that it holds."""
+    """Kill the device process, with all that it holds, in the pass after a third iteration begins."""
     with opened(local, {}) as arena:
         df = rows(arena)
         for name, (fit, place) in FITS.items():
@@ -65,7 +65,7 @@ IN_CI = {"GaussianMixture": "device process", "NMF": "both", "Word2Vec": "Python
 
 @pytest.mark.timeout(300)
 def test_a_fit_under_which_processes_are_killed_at_random_gives_the_same_bits(local: Topology):
-    """Kills are repeated at other moments until one was missed by its fit."""
+    """Repeat kills at other moments until one was missed by its fit."""
     with opened(local, OPTIONS) as arena:
         df, moments = rows(arena).cache(), random.Random(7)
         for name, victim in IN_CI.items():

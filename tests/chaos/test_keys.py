@@ -28,7 +28,7 @@ def exchanges(arena: Arena) -> list:
 
 
 def test_what_is_killed_in_an_exchange_or_beside_it_leaves_the_same_records(local: Topology):
-    """The device process, whose two devices exchange; its daemon; a task that loads, and one that takes groups."""
+    """Kill the device process, whose two devices exchange; its daemon; a task that loads, and one that takes groups."""
     with opened(local, {"spark.vispark.device": "host:2"}) as arena:
         expected = exchanges(arena)
         for point in ("shuffle-counted", "shuffle-moved", "computed", "bound"):

@@ -52,7 +52,7 @@ def no_leaks(track: Track) -> Iterator[None]:
 
 @pytest.mark.parametrize("loop", STEPS)
 def test_a_loop_goes_on_from_its_newest_snapshot(track: Track, loop: str, caplog: pytest.LogCaptureFixture):
-    """A kill behind some snapshots costs the steps behind the newest of them."""
+    """Expect a kill behind some snapshots to cost the steps behind the newest of them."""
     ended, steps = track.killed(loop, STEPS[loop], "process")
     np.testing.assert_array_equal(ended.field, track.run(loop, steps).field)
     assert ended.restored == 1 and ended.replayed < steps

@@ -59,8 +59,8 @@ def test_a_worker_that_is_relayed_to_gives_a_snapshot_back(local: Topology):
 @pytest.mark.mpi
 def test_a_loop_goes_on_from_the_copies_of_a_node_that_is_lost(standalone: Topology, tmp_path: Path,
                                                                monkeypatch: pytest.MonkeyPatch):
-    """A node's process and daemon are gone at once, and with them its part of the snapshot; another node has that. A
-    loop begins anew where that cannot take it.
+    """Kill a node's process and daemon at once, and with them its part of the snapshot; another node has that. A loop
+    begins anew where that cannot take it.
     """
     failpoint = tmp_path / "copy-restoring"
     monkeypatch.setenv("VISPARK_FAILPOINTS", str(tmp_path))

@@ -116,8 +116,8 @@ def kill_daemon(cluster: topology.Topology) -> None:
 
 @pytest.mark.timeout(300)
 def test_a_daemon_that_is_killed_while_one_publication_is_read_and_another_is_not(cluster: topology.Topology):
-    """Readers go on, before the owner is gone and after it, and others attach what they read once a daemon is there
-    again; of what nobody had attached in the lease, the killed daemon's node has lost its part.
+    """Expect readers to go on, before the owner is gone and after it, and others to attach what they read once a daemon
+    is there again; of what nobody had attached in the lease, the killed daemon's node has lost its part.
     """
     with cluster.context(SETTINGS) as sc:
         with other_application(cluster, SETTINGS) as owner:

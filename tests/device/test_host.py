@@ -64,7 +64,7 @@ def test_what_cannot_run_is_a_clear_error(host: Bench, text: str, words: str):
 
 
 def test_shared_memory_is_not_shared_between_sources(host: Bench):
-    """Templates of one name in two sources must not meet in the loader."""
+    """Keep templates of one name in two sources from meeting in the loader."""
     for n in (4, 4000):
         text = f"""template <typename T> __device__ T* scratch() {{ __shared__ T x[{n}]; return x; }}
         __global__ void k(int* out) {{ int* x = scratch<int>(); x[threadIdx.x] = threadIdx.x; __syncthreads();
@@ -85,7 +85,7 @@ def test_several_dynamic_arrays_are_one(host: Bench):
 
 
 def test_a_barrier_in_a_function_of_its_own(host: Bench, tmp_path: Path):
-    """What a header hides is found by the compiler, not by reading the text."""
+    """Expect the compiler to find what a header hides, which reading the text does not."""
     (tmp_path / "wait.h").write_text("__device__ __noinline__ void rest() { __syncthreads(); }\n")
     text = """#include "wait.h"
     __global__ void k(int* x) { __shared__ int y[64]; y[threadIdx.x] = x[threadIdx.x]; rest();
@@ -219,7 +219,7 @@ def test_blocks_that_nobody_waits_for_are_left_off(host: Bench):
     "__shared__ double s[32]; for (;;) { s[threadIdx.x] = *x; __syncthreads(); *x = s[31 - threadIdx.x] + 1; }",
 ], ids=["own", "library", "barriers"])
 def test_a_block_that_nobody_waits_for_is_left_in_its_middle(host: Bench, body: str):
-    """Whose loop has no end; what the device does next is right."""
+    """Leave a loop that has no end; what the device does next is right."""
     source = Source(f"""__global__ void endless(volatile double* x) {{ {body} }}
     __global__ void sum(double* x) {{ __shared__ double s[32]; s[threadIdx.x] = threadIdx.x; __syncthreads();
     if (threadIdx.x == 0) {{ double y = 0; for (int i = 0; i < 32; i++) y += s[i]; *x = y; }} }}""")

@@ -76,7 +76,8 @@ def keys_of(dtype: str, count: int, random: np.random.Generator) -> np.ndarray:
 @pytest.mark.parametrize("rows", [1, 31, 64, 1000])
 def test_rows_of_one_key_that_come_in_parts_are_folded_as_all_at_once(order, bench: Bench, rows: int,
                                                                       monkeypatch: pytest.MonkeyPatch):
-    """By parts of 32 rows from host memory, and on the device: the same bits, of sums, products and what guards them.
+    """Fold by parts of 32 rows from host memory, and on the device: the same bits, of sums, products and what guards
+    them.
     """
     columns = {"0": np.full(rows, 7), "f": np.random.default_rng(rows).normal(size=rows).astype("f4"),
                "d": np.random.default_rng(rows).normal(size=(rows, 3)) * 1e9, "i": np.arange(rows),

@@ -111,8 +111,8 @@ def test_matrix_folds_compile(width: int, dtype: str, arch: str):
     (lambda p: np.outer(p, p), 64, False), (lambda p: np.outer(p, p), 512, False),
     (lambda p: p[:, None] - p, 64, True)], ids=["64", "512", "no matrix fold"])
 def test_a_sum_of_outer_products_needs_no_memory_of_its_threads(function: Callable, width: int, in_memory: bool):
-    """Where a thread adds whole matrices up, they lie in memory of its own: 2.7 KB of 64 columns, and more of more. A
-    few registers that are spilled (32 bytes of 512 columns) are no matrix.
+    """Compare the memory of threads: where one adds whole matrices up, they lie in memory of its own: 2.7 KB of 64
+    columns, and more of more. A few registers that are spilled (32 bytes of 512 columns) are no matrix.
     """
     kernel = fuse((TracedCall(trace(function)),), record_of(np.zeros((1, width), "f4")),
                   folding=Folding((FieldFold("", "add"),)))

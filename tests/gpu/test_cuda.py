@@ -110,7 +110,7 @@ def test_launches_that_do_not_fit_leave_the_device_well(device: CudaDevice):
 
 
 def test_copies_and_kernels_of_two_streams_overlap(device: CudaDevice):
-    """The trace: when a copy on one stream and a kernel on another began and ended, by the GPU's clock."""
+    """Trace when a copy on one stream and a kernel on another began and ended, by the GPU's clock."""
     copying, computing = device.stream(), device.stream()
     spin = device.compile(SOURCE, "spin")
     host = mapped(512 * MIB)

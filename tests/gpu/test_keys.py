@@ -52,7 +52,7 @@ def test_sums_are_exact_and_the_same_each_time(device: CudaDevice, dtype: str, g
 
 
 def test_a_key_that_no_record_has_is_not_counted_where_no_element_is_read(device: CudaDevice):
-    """Accumulators then begin where the range of the keys is brought together."""
+    """Expect accumulators to begin where the range of the keys is brought together."""
     data = np.zeros(5000, "float32")
     calls = (TracedCall(trace(lambda _: (2, 1))),)
     kernel = fuse(calls, record_of(data), folding=Folding((FieldFold("1", "add"),), "0", 7))

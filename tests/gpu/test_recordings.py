@@ -94,7 +94,7 @@ def test_a_pass_of_a_loop_is_one_launch_of_a_graph(host: Bench):
 
 
 def test_what_another_thread_frees_during_a_capture_is_free_after_it(device: CudaDevice):
-    """A buffer goes back on the stream that it was allocated on, which may be one that a recording is made on now."""
+    """Give a buffer back on the stream that it was allocated on, which may be one that a recording is made on now."""
     stream, rows = device.stream(), np.arange(512, dtype=np.int64)
     dropped, source, target = (device.allocate(rows.nbytes, stream=stream) for _ in range(3))
     device.copy_in(source, rows, stream=stream)

@@ -69,7 +69,7 @@ def received(holder: int) -> int:
 
 
 def test_halos_and_copies_of_snapshots_travel_between_two_hosts(tmp_path: Path):
-    """The loop of a host that is lost goes on from the copy on the other one."""
+    """Lose a host, whose loop goes on from the copy on the other one."""
     key = tmp_path / "key"
     key.write_text("of the cluster of this test")
     key.chmod(0o600)

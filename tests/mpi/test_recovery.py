@@ -146,7 +146,9 @@ def test_a_snapshot_outlives_its_daemon_as_long_as_its_process_lives(one: list[N
 
 @pytest.mark.parametrize("ends_before", [False, True])
 def test_a_snapshot_outlives_its_daemon_and_its_process_after_that(one: list[Node], ends_before: bool):
-    """The next daemon gets what is complete from the process: what that took, or took over from the one before it."""
+    """Expect the next daemon to get what is complete from the process: what that took, or took over from the one before
+    it.
+    """
     case = case_of(1)
     full = field(case)
     with Application(f"both-{ends_before}", one, case) as app:

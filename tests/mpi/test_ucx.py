@@ -69,7 +69,7 @@ def test_a_report_says_what_messages_go_over(two: list[Node], request: pytest.Fi
 
 
 def test_a_loop_has_the_bits_of_one_block(two: list[Node]):
-    """As one over MPI has, by a test of the exchange."""
+    """Compare bits as a test of the exchange does over MPI."""
     fields = []
     for count, splits in ((1, (1, 1, 1)), (2, (4, 2, 3))):
         case = case_of(count, (12, 9, 14), splits)
@@ -104,7 +104,7 @@ def test_a_loop_ends_on_all_nodes_at_once(two: list[Node]):
 
 
 def test_large_faces(two: list[Node]):
-    """Some that UCX sends by rendezvous: 2 MiB each."""
+    """Exchange faces that UCX sends by rendezvous: 2 MiB each."""
     case = case_of(2, (4, 512, 512), (2, 1, 1), (1, 0, 0))
     full = field(case)
     with application("large", two, case) as app:

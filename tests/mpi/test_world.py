@@ -64,7 +64,7 @@ def test_steps_and_loops_over_two_nodes(two: list[Node]):
 
 
 def test_a_schedulers_job_around_the_daemons_is_not_asked_for_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """With these mpirun calls srun and ends with status 1."""
+    """Set the variables with which mpirun calls srun and ends with status 1."""
     for name, value in {"JOBID": "7", "JOB_ID": "7", "NODELIST": "other", "NNODES": "1", "TASKS_PER_NODE": "1"}.items():
         monkeypatch.setenv(f"SLURM_{name}", value)
     monkeypatch.setenv("PRTE_MCA_plm", "slurm")
@@ -76,7 +76,9 @@ def test_a_schedulers_job_around_the_daemons_is_not_asked_for_hosts(tmp_path: Pa
 
 
 def test_mpi_itself_over_ucx_as_where_there_is_rdma(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Without the last two, Open MPI opens its UCX for InfiniBand and the like alone, and the world does not begin."""
+    """Set variables without the last two of which Open MPI opens its UCX for InfiniBand and the like alone, and the
+    world does not begin.
+    """
     for name, value in {"OMPI_MCA_pml": "ucx", "OMPI_MCA_pml_ucx_tls": "any", "OMPI_MCA_pml_ucx_devices": "any",
                         "UCX_TLS": "tcp,self"}.items():
         monkeypatch.setenv(name, value)
