@@ -142,14 +142,14 @@ def _without_a_line(function: Callable[..., Any]) -> list[str]:
 
 
 def test_every_public_function_documents_what_it_returns():
-    """Of an array with its shape and its dtype."""
+    """Look for shape and dtype of an array, too."""
     lacking = {name: lack for name, what in _listed().items()
                if inspect.isroutine(what) and (lack := _lack_of_returns(what))}
     assert lacking == {}
 
 
 def _lack_of_returns(function: Callable[..., Any]) -> str:
-    """Return what the section on a function's result lacks, or ""."""
+    """Return the words that the section on a function's result lacks, or ""."""
     if str(inspect.signature(function).return_annotation) in ("None", "NoReturn"):
         return ""
     described = _section(function, "Returns")
