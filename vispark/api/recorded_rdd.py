@@ -445,7 +445,7 @@ class RecordedRDD(LineageWalk):
 
     def sent(self) -> RDD[Any] | None:
         """Return the RDD that was sent, if the records are still its own; else None."""
-        is_same = all(isinstance(op, ops.Send | ops.ToDevice | ops.ToHost) for op in self._backwards())
+        is_same = all(op.begins or (op.passes_on and not op.item) for op in self._backwards())
         return self._loader if is_same else None
 
     def held_columnar(self) -> RDD[FetchedPartition] | None:
