@@ -135,10 +135,7 @@ def test_loggers_left_other_than_they_were(change):
 
 
 def test_logs_read_as_ever_beside_loggers_of_pyspark(caplog):
-    pytest.importorskip("pyspark.logger")
-    from pyspark.logger import PySparkLogger
-
-    spark = PySparkLogger("a query's")
+    spark = pytest.importorskip("pyspark.logger").PySparkLogger("a query's")
     spark.addHandler(caplog.handler)        # what pytest does where a logger does not propagate
     try:
         raise KeyError("a defect")
