@@ -194,6 +194,28 @@ def test_conditions_keep_no_row_of_which_they_are_null(sc: SparkContext, spark: 
     assert read_parquet(sc, tmp_path / "rows.parquet", "id", filter=[("s", "not in", ["a"])]).collect() == [2, 4]
 
 
+def test_columns_of_another_case_in_a_later_file(sc: SparkContext, spark: SparkSession, tmp_path: Path):
+    tables = pa.table({"id": [1, 2], "x": [0.5, 1.5]}), pa.table({"X": [2.5, 3.5], "ID": [3, 4]})
+    for number, table in enumerate(tables):
+        pq.write_table(table, tmp_path / f"{number}.parquet")
+        pa.orc.write_table(table, str(tmp_path / f"{number}.orc"))
+    (tmp_path / "0.csv").write_text("id,x\n1,0.5\n2,1.5\n")
+    (tmp_path / "1.csv").write_text("ID,X\n3,2.5\n4,3.5\n")
+    for read, kind in ((read_parquet, "parquet"), (read_orc, "orc"), (read_csv, "csv")):
+        path = str(tmp_path / f"*.{kind}")
+        frame = spark.read.schema("id long, x double").option("header", True).format(kind).load(path)
+        for condition in (None, [("Id", ">", 1)]):
+            rows = frame if condition is None else frame.filter("Id > 1")
+            records = read(sc, path, filter=condition).cache("GPU").collect()
+            assert sorted(map(tuple, rows.collect())) == sorted((row["id"], row["x"]) for row in records)
+        spark.conf.set("spark.sql.caseSensitive", "true")
+        try:
+            with pytest.raises(RecordError, match=rf"1.{kind} has no column 'id'|column 0 of .*1.csv is 'ID'"):
+                read(sc, path)
+        finally:
+            spark.conf.unset("spark.sql.caseSensitive")
+
+
 def test_filters_that_do_not_fit_are_told_before_anything_is_read(sc: SparkContext, tmp_path: Path):
     table = pa.table({"x": [1.0, 2.0], "name": ["a", "b"], "day": pa.array([1, 2], pa.date32())})
     pq.write_table(table, tmp_path / "rows.parquet")

@@ -26,6 +26,7 @@ from vispark.data.tables.files import (
     FilePart,
     FileSlice,
     ReadTask,
+    check_schema,
     expression,
     partitions,
 )
@@ -228,6 +229,37 @@ def test_what_filters_keep_is_read_while_it_is_written(tmp_path: Path, name: str
     np.testing.assert_array_equal(np.concatenate([each for each in arrays if each.ndim == 1]), np.int32(kept))
     np.testing.assert_array_equal(np.concatenate([each for each in arrays if each.ndim == 2]),
                                   np.float32(np.stack([-kept, kept], axis=1)))
+
+
+@pytest.mark.parametrize("filter", [None, [("K", ">", 8500)], [("x", "<", 20_000), ("day", "==", 3)]])
+@pytest.mark.parametrize("name", ["orc", "parquet"])
+def test_columns_of_another_case_than_in_the_first_file(tmp_path: Path, name: str, filter):
+    module = pytest.importorskip(f"pyarrow.{name}")
+    (tmp_path / "day=3").mkdir()
+    paths, x = [str(tmp_path / f"first.{name}"), str(tmp_path / "day=3" / f"second.{name}")], np.arange(30_000.0)
+    size = {"stripe_size": 1 << 16} if name == "orc" else {"row_group_size": 9000}
+    point = pa.StructArray.from_arrays([pa.array(x), pa.array(-x)], ["a", "b"])
+    module.write_table(pa.table({"k": np.int32(x), "x": x, "p": point}), paths[0])
+    module.write_table(pa.table({"s": ["text"] * len(x), "X": x, "P": point, "K": np.int32(x)}), paths[1], **size)
+    form = OrcFormat() if name == "orc" else ParquetFormat()
+    schema = form.footer(paths[0], None, None).schema
+    selection = select(schema, ["p.b", "k"], None, "error", "the file")
+    names = tuple(column for column, _ in schema)
+    form, condition = type(form)(names), expression(filter, names)
+    footer = form.footer(paths[1], selection, condition)
+    check_schema(selection, footer, paths[0])
+    assert all(part.nbytes and part.stop > part.start for part in footer.parts)
+    kept = x[slice(None) if filter is None else {"K": x > 8500, "x": x < 20_000}[filter[0][0]]]
+    for slices in ([tuple(FileSlice(paths[1], part) for part in footer.parts)],
+                   [tuple(FileSlice(paths[1], part, index, 2) for part in footer.parts for index in range(2))]):
+        rows = list(ReadTask(form, selection, condition, False)(slices))
+        assert [(row["p.b"], row["k"]) for row in rows] == list(zip(-kept, kept, strict=True))
+        memory = Written()
+        pack(ReadTask(form, selection, condition, False)(slices), seal=bytes).write_blocks(memory, 0)
+        np.testing.assert_array_equal(np.concatenate([each for each in memory.arrays.values() if each.dtype == float]),
+                                      -kept)
+    with pytest.raises(RecordError, match=f"second.{name} has no column 'p.b', which .* has as double"):
+        check_schema(selection, type(form)().footer(paths[1], None, None), paths[0])
 
 
 @pytest.mark.parametrize("name", ["orc", "parquet"])

@@ -119,7 +119,7 @@ def read_csv(sc: SparkContext, path: str | os.PathLike[str], columns: Columns | 
     guessed = tuple(selection.columns[number].path[0] for field in selection.fields for number in field.columns
                     if dtype is None or (isinstance(dtype, Mapping) and field.name not in dtype))
     task = CsvTask(tuple(names), kinds, header, delimiter, selection, condition, blocks, paths[0],
-                   tuple(name for name in guessed if name in empty))
+                   tuple(name for name in guessed if name in empty), has_case)
     if as_numbers != schema:
         task.check_lines()
     if header and len(paths) <= FEW:
@@ -153,6 +153,8 @@ class CsvTask:
         The file that the names are from.
     guessed : tuple of str
         Columns that nobody asked to be floats, and that were empty where types were looked for.
+    has_case : bool
+        Whether names of columns that differ in case alone are others.
     """
 
     names: tuple[str, ...]
@@ -164,6 +166,7 @@ class CsvTask:
     blocks: bool
     first: str
     guessed: tuple[str, ...] = ()
+    has_case: bool = True
 
     def __call__(self, splits: Iterable[TextSplit]) -> Iterable[Any]:
         held = list(splits)
@@ -216,7 +219,7 @@ class CsvTask:
         """
         names = header_names(path, self.delimiter)
         for number, (name, expected) in enumerate(zip(names, self.names, strict=False)):
-            if name != expected:
+            if name != expected and (self.has_case or name.lower() != expected.lower()):
                 raise RecordError(f"column {number} of {path} is {name!r}, and {expected!r} in {self.first}; read "
                                   "files of one schema at a time")
         if len(names) != len(self.names):

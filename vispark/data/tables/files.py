@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from pyspark import RDD, SparkContext
@@ -90,12 +90,31 @@ class FileSlice:
         return FileRange(self.path, self.part.start + start, self.part.start + stop)
 
 
+@dataclass(frozen=True)
 class FileFormat(ABC):
-    """Format of files of columns."""
+    """Format of files of columns.
+
+    Attributes
+    ----------
+    columns : tuple of str
+        The columns of the first file, as which those of others are called that differ in case alone; none where case
+        counts.
+    """
 
     #: What errors call the files, and a part of them.
-    name: str
-    part: str
+    name: ClassVar[str]
+    part: ClassVar[str]
+
+    columns: tuple[str, ...] = ()
+
+    def spelled(self, schema: Any) -> Any:
+        """Return the Arrow schema of a file with its columns called as in the first file."""
+        return pa.schema([field.with_name(self._spelled(field.name, schema.names)) for field in schema]) \
+            if self.columns else schema
+
+    def _spelled(self, name: str, beside: Sequence[str]) -> str:
+        spelled = _spelled(name, self.columns)
+        return name if spelled in beside else spelled
 
     @abstractmethod
     def footer(self, path: str, selection: Selection | None, filter: Any) -> FileFooter:
@@ -268,7 +287,8 @@ def read(sc: SparkContext, path: str | os.PathLike[str], format: FileFormat, *, 
     first = _footers(format, paths[:1], None, None)[0]
     has_case = is_case_sensitive(sc)
     selection = select(first.schema, columns, dtype, nulls, paths[0], is_case_sensitive=has_case)
-    condition = expression(filter, () if has_case else [name for name, _ in first.schema])
+    names = () if has_case else tuple(name for name, _ in first.schema)
+    condition, format = expression(filter, names), replace(format, columns=names)
     check_filter(first.schema, condition, paths[0])
     if ragged:
         check_ragged(selection)

@@ -67,13 +67,14 @@ class OrcFormat(FileFormat):
     def footer(self, path: str, selection: Selection | None, filter: Any) -> FileFooter:
         with _opened(path) as source:
             file = pa.orc.ORCFile(source)
-            schema = files.columns_of(path, file.schema)
+            spelled = self.spelled(file.schema)
+            schema = files.columns_of(path, spelled)
             if selection is None or not file.nrows:
                 return FileFooter(path, schema, ())
-            files.check_filter_types(files.with_directories(path, file.schema), filter, path)
+            files.check_filter_types(files.with_directories(path, spelled), filter, path)
             share = len(selection.columns) / max(1, sum(len(list(kind.leaves(name))) for name, kind in schema))
             listed = stripes(source, file) or _equal_stripes(file)
-            chosen = range(len(listed)) if filter is None else _possible(path, file, listed, filter)
+            chosen = range(len(listed)) if filter is None else _possible(path, spelled, listed, filter)
             return FileFooter(path, schema, tuple(
                 FilePart(number, listed[number].rows, int(share * (listed[number].stop - listed[number].start)),
                          listed[number].start, listed[number].stop) for number in chosen))
@@ -84,30 +85,32 @@ class OrcFormat(FileFormat):
         files.check_schema(selection, self.footer(path, None, None), "the first file")
         with _opened(path) as source:
             file = pa.orc.ORCFile(source)
-            names = _at_least_one(file, files.names_to_read(file.schema.names, selection, filter))
+            spelled = self.spelled(file.schema).names
+            names = files.names_to_read(spelled, selection, filter)
             for piece in slices:
-                for batch in files.chosen(path, _stripe(file, piece, names), selection, filter):
+                for batch in files.chosen(path, _stripe(file, piece, names, spelled), selection, filter):
                     yield piece, batch
 
     def masks(self, slices: Sequence[FileSlice], filter: Any) -> Iterator[tuple[FileSlice, Any]]:
         path = slices[0].path
         with _opened(path) as source:
             file = pa.orc.ORCFile(source)
-            names = _at_least_one(file, files.names_to_read(file.schema.names, None, filter))
+            spelled = self.spelled(file.schema).names
+            names = files.names_to_read(spelled, None, filter)
             for piece in slices:
-                for mask in files.mask_of(path, _stripe(file, piece, names), filter):
+                for mask in files.mask_of(path, _stripe(file, piece, names, spelled), filter):
                     yield piece, mask
 
 
-def _possible(path: str, file: Any, stripes: Sequence[Stripe], filter: Any) -> list[int]:
+def _possible(path: str, own: Any, stripes: Sequence[Stripe], filter: Any) -> list[int]:
     """Return the stripes of which statistics do not say that the filter keeps none of their rows."""
-    values = {name: pa.scalar(value) for name, value in values_of(path).items() if name not in file.schema.names}
-    schema = files.with_directories(path, file.schema)
+    values = {name: pa.scalar(value) for name, value in values_of(path).items() if name not in own.names}
+    schema = files.with_directories(path, own)
     if len(set(schema.names)) < len(schema.names):
         return list(range(len(stripes)))
     equalities = [pa.compute.field(name) == value for name, value in values.items()]
     return files.possible(schema, [
-        functools.reduce(operator.and_, [*equalities, *_statements(file.schema, each)], pa.compute.scalar(True))
+        functools.reduce(operator.and_, [*equalities, *_statements(own, each)], pa.compute.scalar(True))
         for each in stripes], filter)
 
 
@@ -121,20 +124,22 @@ def _statements(schema: Any, stripe: Stripe) -> Iterator[Any]:
                 yield side | column.is_null() if bounds.has_nulls else side
 
 
-def _stripe(file: Any, piece: FileSlice, names: list[str]) -> Any:
-    """Return the columns of a slice's rows of a stripe."""
+def _stripe(file: Any, piece: FileSlice, names: list[str], spelled: list[str]) -> Any:
+    """Return columns of a slice's rows of a stripe; ``spelled`` is what all are called here. Without any, where
+    directories give what is wanted, it would have no rows.
+    """
     if piece.part.number >= file.nstripes:
         raise pa.ArrowInvalid(f"there is no stripe {piece.part.number} any more")
+    own = file.schema.names
+    names = [name for name, called in zip(own, spelled, strict=True) if called in names] or own[:1]
     stripe = file.read_stripe(piece.part.number, columns=names)
+    if own != spelled:
+        called = dict(zip(own, spelled, strict=True))
+        stripe = pa.RecordBatch.from_arrays(stripe.columns, [called[name] for name in stripe.schema.names])
     if piece.part.rows >= 0 and stripe.num_rows != piece.part.rows:
         raise pa.ArrowInvalid(f"stripe {piece.part.number} has not {piece.part.rows} rows any more")
     start, stop = piece.rows(stripe.num_rows)
     return stripe.slice(start, stop - start)
-
-
-def _at_least_one(file: Any, names: list[str]) -> list[str]:
-    """Return names of columns to read; without any, where directories give what is wanted, a stripe has no rows."""
-    return names or file.schema.names[:1]
 
 
 def _equal_stripes(file: Any) -> list[Stripe]:

@@ -7,7 +7,7 @@ import itertools
 import math
 import operator
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,10 +97,14 @@ class ParquetFormat(FileFormat):
 
     def footer(self, path: str, selection: Selection | None, filter: Any) -> FileFooter:
         fragment = _fragment(path)
-        files.check_filter_types(files.with_directories(path, fragment.physical_schema), filter, path)
-        chosen = range(fragment.num_row_groups) if filter is None else _possible(path, fragment, filter)
+        spelled, own = self.spelled(fragment.physical_schema), fragment.physical_schema.names
+        files.check_filter_types(files.with_directories(path, spelled), filter, path)
+        # Statistics are of columns as the file calls them.
+        chosen = range(fragment.num_row_groups) if filter is None or spelled.names != own else \
+            _possible(path, fragment, filter)
         metadata = fragment.metadata
-        numbers = [] if selection is None else _column_numbers(metadata, selection)
+        numbers = [] if selection is None else \
+            _column_numbers(metadata, selection, dict(zip(own, spelled.names, strict=True)))
         parts = []
         for number in sorted(chosen) if selection is not None else ():
             group = metadata.row_group(number)
@@ -111,29 +115,44 @@ class ParquetFormat(FileFormat):
                 stops = [start + column.total_compressed_size for start, column in zip(starts, columns, strict=True)]
                 parts.append(FilePart(number, group.num_rows, nbytes or group.total_byte_size, min(starts, default=0),
                                       max(stops, default=0)))
-        return FileFooter(path, files.columns_of(path, fragment.physical_schema), tuple(parts))
+        return FileFooter(path, files.columns_of(path, spelled), tuple(parts))
 
     def batches(self, slices: Sequence[FileSlice], selection: Selection,
                 filter: Any) -> Iterator[tuple[FileSlice, Any]]:
         path = slices[0].path
         fragment = _fragment(path)
         files.check_schema(selection, self.footer(path, None, None), "the first file")
-        names = _plain_names(fragment, path, selection) if filter is None else None
+        spelled = self.spelled(fragment.physical_schema).names
+        is_spelled = spelled == fragment.physical_schema.names
+        names = _plain_names(fragment, path, selection) if filter is None and is_spelled else None
         file = None if names is None else pa.parquet.ParquetFile(path, metadata=fragment.metadata)
         for piece in slices:
             group = fragment.subset(row_group_ids=[piece.part.number])
             if group.metadata.row_group(piece.part.number).num_rows != piece.part.rows:
                 raise pa.ArrowInvalid(f"row group {piece.part.number} has not {piece.part.rows} rows any more")
-            group_batches = _sliced(group, piece, selection, filter) if file is None or piece.count > 1 else \
-                _group_batches(file, piece.part.number, names)
+            group_batches: Iterator[Any]
+            if not is_spelled:
+                group_batches = (chosen for batch in _respelled(group, piece, spelled, selection, filter)
+                                 for chosen in files.chosen(path, batch, selection, filter))
+            elif file is None or piece.count > 1:
+                group_batches = _sliced(group, piece, selection, filter)
+            else:
+                group_batches = _group_batches(file, piece.part.number, names)
             for batch in group_batches:
                 yield piece, batch
 
     def masks(self, slices: Sequence[FileSlice], filter: Any) -> Iterator[tuple[FileSlice, Any]]:
-        fragment = _fragment(slices[0].path)
-        schema = files.with_directories(slices[0].path, fragment.physical_schema)
+        path = slices[0].path
+        fragment = _fragment(path)
+        spelled = self.spelled(fragment.physical_schema).names
+        schema = files.with_directories(path, fragment.physical_schema)
         for piece in slices:
             group = fragment.subset(row_group_ids=[piece.part.number])
+            if spelled != fragment.physical_schema.names:
+                for batch in _respelled(group, piece, spelled, None, filter):
+                    for mask in files.mask_of(path, batch, filter):
+                        yield piece, mask
+                continue
             for batch in _rows_of_slice(piece, group.scanner(schema, columns={_KEPT: filter}, **_SCAN).to_batches()):
                 yield piece, batch.column(0)
 
@@ -183,11 +202,20 @@ def _group_batches(file: Any, number: int, names: Any) -> Iterator[Any]:
         yield batch.select(names)
 
 
-def _column_numbers(metadata: Any, selection: Selection) -> list[int]:
-    """Return the numbers of a file's columns that hold the selected ones."""
+def _column_numbers(metadata: Any, selection: Selection, spelled: Mapping[str, str]) -> list[int]:
+    """Return the numbers of a file's columns that hold the selected ones; ``spelled`` says what these are called."""
     paths = [spec.path for spec in selection.columns]
-    names = [tuple(metadata.schema.column(number).path.split(".")) for number in range(metadata.num_columns)]
-    return [number for number, name in enumerate(names) if any(name[:len(path)] == path for path in paths)]
+    names = [metadata.schema.column(number).path.split(".") for number in range(metadata.num_columns)]
+    return [number for number, (top, *below) in enumerate(names)
+            if any((spelled.get(top, top), *below)[:len(path)] == path for path in paths)]
+
+
+def _respelled(group: Any, piece: FileSlice, spelled: Sequence[str], selection: Selection | None,
+               filter: Any) -> Iterator[Any]:
+    """Yield batches of a slice's rows, of columns of a file that are called otherwise than in the first file."""
+    own = dict(zip(spelled, group.physical_schema.names, strict=True))
+    columns = {name: pa.compute.field(own[name]) for name in files.names_to_read(spelled, selection, filter)}
+    yield from _rows_of_slice(piece, group.scanner(group.physical_schema, columns=columns, **_SCAN).to_batches())
 
 
 def _sliced(group: Any, piece: FileSlice, selection: Selection, filter: Any) -> Iterator[Any]:
