@@ -58,6 +58,8 @@ def attach(sc: SparkContext, name: str, *, secret: str | None = None,
         If it has another secret.
     DeviceUnavailable
         If it lies on a device that this application does not have.
+    PlanError
+        If ``name`` is no name of a publication: 1 to 128 printable characters.
 
     See Also
     --------

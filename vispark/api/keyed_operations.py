@@ -41,7 +41,8 @@ def partitionBy(vrdd: RecordedRDD, numPartitions: int | None,
     Raises
     ------
     OutOfMemory
-        At the action, if the new partitions do not fit on the devices beside those before; it names the largest.
+        At the action, before a record is moved, if neither the devices nor host memory have room for the new
+        partitions beside those before; it names the largest.
 
     Examples
     --------
@@ -82,6 +83,11 @@ def sortByKey(vrdd: RecordedRDD, ascending: bool | None = True, numPartitions: i
     RDD
         A VRDD, under the same conditions as for :meth:`partitionBy`; else Spark's RDD.
 
+    Raises
+    ------
+    OutOfMemory
+        As of :meth:`partitionBy`.
+
     Examples
     --------
     >>> numbers = sc.parallelize([3, 1, 2], 2).cache("GPU")
@@ -112,6 +118,11 @@ def sortBy(vrdd: RecordedRDD, keyfunc: Callable[[Any], Any], ascending: bool = T
         A VRDD of cached records that are numbers or arrays, where the function can be translated and gives a
         number; else Spark's RDD.
 
+    Raises
+    ------
+    OutOfMemory
+        As of :meth:`partitionBy`.
+
     Examples
     --------
     >>> sc.parallelize([3.0, -1.0, 2.0], 2).cache("GPU").sortBy(lambda x: x * x).collect()
@@ -140,6 +151,11 @@ def groupByKey(vrdd: RecordedRDD, numPartitions: int | None = None,
     -------
     RDD
         Spark's, of (key, iterable of values).
+
+    Raises
+    ------
+    OutOfMemory
+        As of :meth:`partitionBy`.
 
     Examples
     --------
@@ -172,6 +188,11 @@ def rowsByKey(vrdd: RecordedRDD, numPartitions: int | None = None) -> RDD[Any]:
     RDD
         Of (key, row) where the values are numbers, and of (key, (row, row, ...)) where they are tuples of numbers.
         A VRDD under the conditions of :meth:`partitionBy`; else Spark's RDD.
+
+    Raises
+    ------
+    OutOfMemory
+        As of :meth:`partitionBy`.
 
     See Also
     --------
@@ -244,6 +265,11 @@ def cogroup(vrdd: RecordedRDD, other: RDD[Any], numPartitions: int | None = None
         Spark's, of (key, (iterable of values, iterable of the other's values)); a key of one side alone has an empty
         one for the other.
 
+    Raises
+    ------
+    OutOfMemory
+        As of :meth:`partitionBy`, of either side.
+
     Examples
     --------
     >>> numbers = sc.parallelize(range(3), 2).cache("GPU")
@@ -282,7 +308,7 @@ def filter_(vrdd: RecordedRDD, f: Callable[[Any], Any]) -> RDD[Any]:
     Raises
     ------
     OutOfMemory
-        At the action, if the chosen records do not fit on the device beside those before.
+        At the action, if neither the device nor host memory has room for the chosen records beside those before.
 
     Examples
     --------
@@ -410,6 +436,11 @@ def distinct(vrdd: RecordedRDD, numPartitions: int | None = None) -> RDD[Any]:
     RDD
         A VRDD of cached records that are numbers, with partitions as Spark's would be and each in ascending order;
         else Spark's RDD.
+
+    Raises
+    ------
+    OutOfMemory
+        As of :meth:`partitionBy`.
 
     Examples
     --------

@@ -51,7 +51,7 @@ def sample(vrdd: RecordedRDD, withReplacement: bool, fraction: float, seed: int 
     ValueError
         If the fraction is negative.
     OutOfMemory
-        At the action, if the chosen records do not fit on the device beside those before.
+        At the action, if neither the device nor host memory has room for the chosen records beside those before.
 
     Examples
     --------

@@ -56,7 +56,8 @@ def from_dataframe(df: DataFrame, columns: Columns | None = None, dtype: Any = N
     Returns
     -------
     RDD
-        With the partitions of the DataFrame.
+        A record for each row, in the DataFrame's partitions: a scalar of NumPy's, a 1-D array of shape (columns,) or a
+        dict of these by field, of ``dtype`` or that of the columns, as ``columns`` says.
 
     Raises
     ------
@@ -66,6 +67,8 @@ def from_dataframe(df: DataFrame, columns: Columns | None = None, dtype: Any = N
         If a column holds no numbers; the message says what to select instead. At an action, if there is a null or
         arrays differ in length; it names column, partition and row. An action of a DataFrame that is made of the RDD
         raises Spark's own error, with this one in its text.
+    SparkConnectError
+        If the DataFrame is one of Spark Connect.
 
     See Also
     --------
