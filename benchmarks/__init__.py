@@ -1,4 +1,4 @@
-"""What a partition's way, a request and an iteration cost, against what they could cost on the same machine.
+"""Costs of a partition's way, a request and an iteration, against what they could cost on the same machine.
 
     python -m benchmarks
 

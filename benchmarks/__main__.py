@@ -51,7 +51,7 @@ from gpu_worker.device import open_devices
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is measured.
+    """Amount that is measured.
 
     Attributes
     ----------
@@ -129,7 +129,8 @@ console = Console(width=200 if not sys.stdout.isatty() else None)
 
 
 def measured(scale: Scale, device: str, partitions: int, only: tuple[str, ...]) -> Iterator[Group]:
-    """The groups asked for, one after the other, each with a Spark context of its own; again where one has more."""
+    """Yield the groups asked for, one after the other, each with a Spark context of its own; again where one has more.
+    """
     cores = machine.cores()
     partitions = partitions or scale.partitions or cores
     if "transport" in only:
@@ -192,34 +193,36 @@ def measured(scale: Scale, device: str, partitions: int, only: tuple[str, ...]) 
 
 
 def _kernels(scale: Scale, device: str) -> Iterator[Group]:
-    """Of kernels by themselves, on the first device."""
+    """Measure kernels by themselves, on the first device."""
     devices, groups = open_devices(_kind(device)), []
-    alone, given = scale.alone, (scale.samples, _progress("kernels"))
-    for group in itertools.chain(generated.of_steps(devices[0], alone.shape, *given),
-                                 generated.of_chains(devices[0], alone.plane, *given),
-                                 generated.of_stencils(devices[0], alone.shape, *given),
-                                 generated_rows.of_rows(devices[0], alone.rows, *given),
-                                 generated_rows.of_keys(devices[0], alone.records, *given)):
+    alone, options = scale.alone, (scale.samples, _progress("kernels"))
+    for group in itertools.chain(generated.of_steps(devices[0], alone.shape, *options),
+                                 generated.of_chains(devices[0], alone.plane, *options),
+                                 generated.of_stencils(devices[0], alone.shape, *options),
+                                 generated_rows.of_rows(devices[0], alone.rows, *options),
+                                 generated_rows.of_keys(devices[0], alone.records, *options)):
         groups.append(group)
         yield group
-    for each in devices:
-        each.close()
+    for opened in devices:
+        opened.close()
     # Not before: what else was measured is worth having.
     generated.check(groups)
 
 
 def _kind(device: str) -> str:
-    """The device's kind without a worker."""
+    """Return the device's kind without a worker."""
     return ("cuda" if machine.gpus() else "host") if device == "auto" else device
 
 
 def _units(kind: str, cores: int) -> tuple[str, int]:
-    """A device's kind and its multiprocessors, or cores."""
+    """Return a device's kind and its multiprocessors, or cores."""
     return kind, machine.gpus()[0].multiprocessors if kind == "cuda" else cores
 
 
 def _progress(name: str) -> Callable[[str], None]:
-    """A line of progress: on a terminal written anew for each sample, else one for each case's first sample."""
+    """Return a writer of progress: a line, on a terminal written anew for each sample, else one for each case's first
+    sample.
+    """
     met: list[str] = []
     began = time.monotonic()
 
@@ -233,12 +236,12 @@ def _progress(name: str) -> Callable[[str], None]:
 
 
 def _so_far(start: float) -> dict[str, object]:
-    """How long a run has taken since ``start``, and how busy the machine is now."""
+    """Return the seconds that a run has taken since ``start``, and the load of the machine now."""
     return {"seconds": time.monotonic() - start, "load_average_after": list(os.getloadavg())}
 
 
 def _arguments(out: Path | None) -> list[str]:
-    """This run's arguments, with no more of the output file than its name: the rest is this machine's."""
+    """Return this run's arguments, with no more of the output file than its name: the rest is this machine's."""
     return [argument.replace(str(out), out.name) if out else argument for argument in sys.argv[1:]]
 
 
@@ -293,7 +296,7 @@ def main(called: click.Context, scale: str, device: str, out: Path | None, only:
 
 @contextmanager
 def _refused() -> Iterator[None]:
-    """Files that do not go together are the caller's mistake."""
+    """Report files that do not go together as the caller's mistake."""
     try:
         yield
     except ValueError as error:
@@ -315,11 +318,11 @@ def plot(results: tuple[Path, ...], out: Path, format: str) -> None:
 @click.argument("results", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def scaling(results: tuple[Path, ...]) -> None:
     """Print how much faster programs are on several GPUs, from results that are kept."""
-    found = [plots.results(path) for path in results]
+    runs = [plots.results(path) for path in results]
     with _refused():
-        console.print(plots.scaling_table(found))
-    for each in found:
-        console.print(f"{each.name}: {each.commit[:7]}, {each.gpus} GPUs. {each.note}".rstrip())
+        console.print(plots.scaling_table(runs))
+    for run in runs:
+        console.print(f"{run.name}: {run.commit[:7]}, {run.gpus} GPUs. {run.note}".rstrip())
 
 
 @main.command()
@@ -328,9 +331,9 @@ def scaling(results: tuple[Path, ...]) -> None:
 def compare(before: Path, after: Path) -> None:
     """Print the ratios of two runs side by side, as of two commits on one machine."""
     with _refused():
-        found = [read(path) for path in (before, after)]
-    title = " and ".join(f"{about['commit'][:7]}" for about, _ in found)
-    console.print(comparison(found[0][1], found[1][1], title))
+        runs = [read(path) for path in (before, after)]
+    title = " and ".join(f"{about['commit'][:7]}" for about, _ in runs)
+    console.print(comparison(runs[0][1], runs[1][1], title))
 
 
 if __name__ == "__main__":

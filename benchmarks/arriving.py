@@ -1,4 +1,4 @@
-"""What taking pieces costs a worker: ``python -m benchmarks.arriving DEVICE [PROCESSES [MEGABYTES]]``.
+"""Costs of taking pieces for a worker: ``python -m benchmarks.arriving DEVICE [PROCESSES [MEGABYTES]]``.
 
 Processes send a partition each at the same time, again and again, once as tasks do and once with nothing put into the
 pieces, so that there is hardly anything but what the worker does. Of a device ``null`` that is all: it copies nothing.
@@ -32,13 +32,15 @@ _ROUNDS = 15
 
 
 def burnt(pid: int) -> tuple[float, int, int]:
-    """A process' seconds of processor time so far, and how often its threads slept and were made to wait."""
+    """Return a process' seconds of processor time so far, and the number of times that its threads slept and were made
+    to wait.
+    """
     times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     slept = stopped = 0
     for thread in Path(f"/proc/{pid}/task").iterdir():
-        found = dict(line.split(":\t") for line in (thread / "status").read_text().splitlines() if "ctxt" in line)
-        slept += int(found["voluntary_ctxt_switches"])
-        stopped += int(found["nonvoluntary_ctxt_switches"])
+        switches = dict(line.split(":\t") for line in (thread / "status").read_text().splitlines() if "ctxt" in line)
+        slept += int(switches["voluntary_ctxt_switches"])
+        stopped += int(switches["nonvoluntary_ctxt_switches"])
     return (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK"), slept, stopped
 
 

@@ -50,12 +50,12 @@ class Loop:
         return self._blocks[0]
 
     def gradient(self, w: np.ndarray) -> np.ndarray:
-        """One iteration, as seen from the host: weights in, gradient out."""
+        """Do one iteration, as seen from the host: weights in, gradient out."""
         device, first = self._device, self._streams[0]
         device.copy_in(self._w, bytes_of(w), stream=first)
         if len(self._streams) > 1:
             device.synchronize(stream=first)
-        found = np.empty((len(self._rows), FEATURES), np.float32)
+        sums = np.empty((len(self._rows), FEATURES), np.float32)
         for index, stream in enumerate(self._streams):
             grid = self._fused.grid(self._rows[index])
             device.launch(self._gradient, (grid,), (self._fused.threads,),
@@ -66,9 +66,9 @@ class Loop:
         for stream in self._streams:
             device.synchronize(stream=stream)
         # Once for all: a copy to memory that is not pinned waits for what is before it on its stream.
-        device.copy_out(found.reshape(-1).view(np.uint8), self._sums, stream=first)
+        device.copy_out(sums.reshape(-1).view(np.uint8), self._sums, stream=first)
         device.synchronize(stream=first)
-        return found.sum(axis=0, dtype=np.float64).astype(np.float32)
+        return sums.sum(axis=0, dtype=np.float64).astype(np.float32)
 
     def close(self) -> None:
         for buffer in [*self._blocks, *self._partials, self._sums, self._w]:
@@ -94,7 +94,7 @@ class Loop:
             list(pool.map(fill, range(points.partitions)))
 
     def _part(self, of: Buffer, first: int) -> Buffer:
-        """A buffer's floats from ``first`` on; not to be closed."""
+        """Return a buffer's floats from ``first`` on; not to be closed."""
         return Buffer(self._device, of.address + first * 4, of.nbytes - first * 4)
 
     def _put(self, target: Buffer, data: np.ndarray, first: int) -> None:

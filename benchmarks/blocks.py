@@ -36,7 +36,7 @@ Step = Callable[[Any, Given, Lap], Any]
 
 @dataclass(frozen=True)
 class Stepping:
-    """What tasks do with a grid's blocks.
+    """Steps that tasks do with a grid's blocks.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class Stepping:
     named: dict[str, Any] = field(default_factory=dict)
 
     def start(self) -> Callable[[Position], np.ndarray]:
-        """Makes a block."""
+        """Return the maker of blocks."""
         starts, initial = {key.position: key.slices for key in self.grid.blocks()}, self.initial
         return lambda position: initial(starts[position])
 
@@ -73,7 +73,7 @@ Made = Callable[[], AbstractContextManager[Way]]
 
 
 def ways(sc: SparkContext, stepping: Stepping, kind: str, skipped: dict[str, str]) -> Iterator[tuple[str, Made]]:
-    """The ways in the order in which they are measured; those that cannot run are put down as skipped."""
+    """Yield the ways in the order in which they are measured; those that cannot run are put down as skipped."""
     for name, way in joins(sc, stepping, kind).items():
         yield name, way
     for name, way in by_ranks(sc, stepping, kind, skipped).items():
@@ -81,32 +81,32 @@ def ways(sc: SparkContext, stepping: Stepping, kind: str, skipped: dict[str, str
 
 
 def joins(sc: SparkContext, stepping: Stepping, kind: str) -> dict[str, Callable[..., AbstractContextManager[Way]]]:
-    """The ways that bring halos by a join; they may be given a ``recorder``."""
-    found = {SPARK_C: partial(joined, sc, stepping, partial(tasks.by_numpy, stepping.host))}
+    """Return the ways that bring halos by a join; they may be given a ``recorder``."""
+    ways = {SPARK_C: partial(joined, sc, stepping, partial(tasks.by_numpy, stepping.host))}
     if kind == "cuda" and tasks.cupy is not None:
-        found[SPARK_G] = partial(joined, sc, stepping, partial(tasks.by_cupy, stepping.gpu))
-    return found
+        ways[SPARK_G] = partial(joined, sc, stepping, partial(tasks.by_cupy, stepping.gpu))
+    return ways
 
 
 def by_ranks(sc: SparkContext, stepping: Stepping, kind: str, skipped: dict[str, str]
              ) -> dict[str, Callable[..., AbstractContextManager[Way]]]:
-    """The ways that bring halos by MPI: they take the ranks' directory, and may be given a ``recorder``."""
+    """Return the ways that bring halos by MPI: they take the ranks' directory, and may be given a ``recorder``."""
     on_gpu = kind == "cuda" and tasks.cupy is not None
     if not tasks.has_mpi():
         skipped |= dict.fromkeys((SPARK_C_MPI, SPARK_C_KEPT, SPARK_G_KEPT)[:2 + on_gpu],
                                  "there is no mpirun or no mpi4py")
         return {}
-    found = {SPARK_C_MPI: partial(_by_mpi, sc, stepping),
-             SPARK_C_KEPT: partial(_kept, sc, stepping, np.asarray, partial(tasks.by_numpy, stepping.host))}
+    ways = {SPARK_C_MPI: partial(_by_mpi, sc, stepping),
+            SPARK_C_KEPT: partial(_kept, sc, stepping, np.asarray, partial(tasks.by_numpy, stepping.host))}
     if on_gpu:
-        found[SPARK_G_KEPT] = partial(_kept, sc, stepping, tasks.to_gpu, partial(tasks.by_kept_cupy, stepping.gpu))
-    return found
+        ways[SPARK_G_KEPT] = partial(_kept, sc, stepping, tasks.to_gpu, partial(tasks.by_kept_cupy, stepping.gpu))
+    return ways
 
 
 @contextmanager
 def _with_ranks(sc: SparkContext, halos: Halos, way: Callable[[str], AbstractContextManager[Way]]) -> Iterator[Way]:
-    with ranks(at_once(sc, halos), halos) as directory, way(directory) as made:
-        yield made
+    with ranks(at_once(sc, halos), halos) as directory, way(directory) as stepper:
+        yield stepper
 
 
 @dataclass
@@ -118,8 +118,8 @@ class _Held:
 
     def corner(self, cells: Callable[[Any], Any], where: Slices) -> np.ndarray:
         first = self.blocks.filter(lambda pair: not any(pair[0]))
-        found, = first.map(lambda pair: np.ascontiguousarray(cells(pair[1])[where])).collect()
-        return found
+        block, = first.map(lambda pair: np.ascontiguousarray(cells(pair[1])[where])).collect()
+        return block
 
     def way(self, advance: Callable[[int], None], stepping: Stepping) -> Way:
         cells = stepping.cells
@@ -129,17 +129,17 @@ class _Held:
 
 
 def _blocks(sc: SparkContext, stepping: Stepping, parts: int, recorder: LapRecorder) -> RDD:
-    """The blocks at the start, dealt to so many partitions."""
+    """Return the blocks at the start, dealt to so many partitions."""
     halos = stepping.halos
     positions = sc.parallelize([(position, None) for position in np.ndindex(*halos.splits)], parts)
     return positions.partitionBy(parts, partial(halos.owner, ranks=parts)).mapPartitions(
         partial(_started, start=stepping.start(), recorder=recorder), preservesPartitioning=True).persist(IN_JVM)
 
 
-def _started(found: Iterator[tuple[Position, None]], start: Callable[[Position], np.ndarray], recorder: LapRecorder
+def _started(positions: Iterator[tuple[Position, None]], start: Callable[[Position], np.ndarray], recorder: LapRecorder
              ) -> Iterator[tuple[Position, np.ndarray]]:
     with recorder.recording() as lap:
-        for position, _ in found:
+        for position, _ in positions:
             block = start(position)
             lap("parse")
             yield position, block
@@ -148,7 +148,7 @@ def _started(found: Iterator[tuple[Position, None]], start: Callable[[Position],
 
 @contextmanager
 def joined(sc: SparkContext, stepping: Stepping, step: Step, recorder: LapRecorder = NOT_RECORDED) -> Iterator[Way]:
-    """A partition a block; strips come to the blocks' partitions."""
+    """Yield a way with a partition a block; strips come to the blocks' partitions."""
     halos = stepping.halos
     held = _Held(_blocks(sc, stepping, int(np.prod(halos.splits)), recorder))
 
@@ -173,35 +173,35 @@ def joined(sc: SparkContext, stepping: Stepping, step: Step, recorder: LapRecord
         held.blocks.unpersist()
 
 
-def _giving(found: Iterator[tuple[Position, Any]], halos: Halos, recorder: LapRecorder) -> Iterator[tuple]:
+def _giving(blocks: Iterator[tuple[Position, Any]], halos: Halos, recorder: LapRecorder) -> Iterator[tuple]:
     with recorder.recording() as lap:
-        for position, block in found:
+        for position, block in blocks:
             # In the same task another Python worker makes the block meanwhile, and tells of that.
             lap("")
             yield from halos.given(position, block)
             lap("exchange")
 
 
-def _stepped(found: Iterator[tuple[Position, Any]], step: Step,
+def _stepped(records: Iterator[tuple[Position, Any]], step: Step,
              recorder: LapRecorder) -> Iterator[tuple[Position, Any]]:
     with recorder.recording() as lap:
-        blocks, given = {}, defaultdict(dict)
-        for position, what in found:
+        blocks, strips = {}, defaultdict(dict)
+        for position, what in records:
             if isinstance(what, tuple):
                 offset, strip = what
-                given[position][offset] = strip
+                strips[position][offset] = strip
             else:
                 blocks[position] = what
         lap("transport")
         for position, block in blocks.items():
-            yield position, step(block, given[position], lap)
+            yield position, step(block, strips[position], lap)
             lap("transport")
 
 
 @contextmanager
 def _by_mpi(sc: SparkContext, stepping: Stepping, directory: str,
             recorder: LapRecorder = NOT_RECORDED) -> Iterator[Way]:
-    """As many partitions as can run at once, a rank beside each."""
+    """Yield a way with as many partitions as can run at once, a rank beside each."""
     halos, step, parts = stepping.halos, partial(tasks.by_numpy, stepping.host), at_once(sc, stepping.halos)
     held = _Held(_blocks(sc, stepping, parts, recorder))
 
@@ -219,42 +219,42 @@ def _by_mpi(sc: SparkContext, stepping: Stepping, directory: str,
         held.blocks.unpersist()
 
 
-def _by_rank(directory: str, rank: int, halos: Halos, mine: Iterator[tuple[Position, Any]], step: Step,
+def _by_rank(directory: str, rank: int, halos: Halos, pairs: Iterator[tuple[Position, Any]], step: Step,
              recorder: LapRecorder
              ) -> Iterator[tuple[Position, Any]]:
     with recorder.recording() as lap:
-        blocks = dict(mine)
+        blocks = dict(pairs)
         lap("transport")
-        given = exchanged(directory, rank, halos, blocks.items())
+        strips = exchanged(directory, rank, halos, blocks.items())
         lap("exchange")
         for position, block in blocks.items():
-            yield position, step(block, given.get(position, {}), lap)
+            yield position, step(block, strips.get(position, {}), lap)
             lap("transport")
 
 
 @contextmanager
 def _kept(sc: SparkContext, stepping: Stepping, put: Callable[[np.ndarray], Any], step: Step, directory: str,
           recorder: LapRecorder = NOT_RECORDED) -> Iterator[Way]:
-    """A Python worker a rank, which keeps its blocks; nothing passes through the JVM."""
+    """Yield a way with a Python worker a rank, which keeps its blocks; nothing passes through the JVM."""
     halos, parts, start = stepping.halos, at_once(sc, stepping.halos), stepping.start()
 
     def made(rank: int) -> dict[Position, Any]:
         with recorder.recording() as lap:
-            found = {position: start(position) for position in halos.owned(rank, parts)}
+            blocks = {position: start(position) for position in halos.owned(rank, parts)}
             lap("parse")
-            found = {position: put(block) for position, block in found.items()}
+            blocks = {position: put(block) for position, block in blocks.items()}
             lap("host-to-device")
-        return found
+        return blocks
 
     with owned_by_workers(sc, parts) as everywhere:
         cells = stepping.cells
 
         def corner(where: Slices) -> np.ndarray:
             first = (0,) * len(halos.splits)
-            found, = (each for found in everywhere(lambda: [
+            part, = (each for found in everywhere(lambda: [
                 tasks.on_host(cells(block)[where]) for position, block in owned.held(directory).items()
                 if position == first]) for each in found)
-            return found
+            return part
 
         def blocks() -> list[tuple[Position, np.ndarray]]:
             return [each for found in everywhere(lambda: [
@@ -269,7 +269,7 @@ def _kept(sc: SparkContext, stepping: Stepping, put: Callable[[np.ndarray], Any]
 
 @contextmanager
 def owned_by_workers(sc: SparkContext, parts: int) -> Iterator[Callable[[Callable[[], Any]], list[Any]]]:
-    """Calls a task in each of as many Python workers, which are called by such jobs only."""
+    """Yield a function that calls a task in each of as many Python workers, which are called by such jobs only."""
     # Other variables are other Python workers: no more than take part, as Spark calls idle ones in any order.
     sc.environment["BENCHMARKS_KEPT"] = str(parts)
     try:
@@ -280,5 +280,5 @@ def owned_by_workers(sc: SparkContext, parts: int) -> Iterator[Callable[[Callabl
 
 
 def at_once(sc: SparkContext, halos: Halos) -> int:
-    """Into how many partitions all blocks go, where all are to run at once."""
+    """Return the number of partitions that all blocks go to, where all are to run at once."""
     return min(sc.defaultParallelism, int(np.prod(halos.splits)))

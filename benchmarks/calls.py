@@ -1,4 +1,4 @@
-"""What a call of ``iterate`` costs beside its steps, split into phases: ``python -m benchmarks.calls DEVICE [FILE]``.
+"""Costs of a call of ``iterate`` beside its steps, split into phases: ``python -m benchmarks.calls DEVICE [FILE]``.
 
 Heat and Navier-Stokes as ``heat.py`` and ``flow.py`` call them, on 64 blocks: a call of ``iterate`` and a look at one
 cell. Each on few cells, where there is next to nothing but what a call costs, and on a GPU on many too, where the
@@ -49,7 +49,7 @@ class Case:
 
 @dataclass
 class Stamps:
-    """When what was done of a call, and the seconds that devices took for its plans."""
+    """Moments of the phases of a call, and the seconds that devices took for its plans."""
 
     times: list[float] = field(default_factory=list)
     devices: list[float] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Stamps:
 
 
 def cases(device: str) -> Iterator[Case]:
-    """The loops, on few cells, and on a GPU on many."""
+    """Yield the loops, on few cells, and on a GPU on many."""
     fields = dict.fromkeys(flow.FIELDS, 0.0) | {name: flow.initial(name) for name in ("u", "v")}
     sizes = [("few", (64, 64, 64), (256, 256), 200)]
     if device == "cuda":
@@ -130,18 +130,18 @@ def measure(sc: SparkContext, case: Case, done: Callable[[dict], None]) -> None:
           "phases": PHASES if case.until is None else WAITED})
 
 
-def show(found: dict) -> None:
+def show(loop: dict) -> None:
     """Print the quantiles of a loop's calls and of their phases."""
-    if not found["samples"]:
-        print(f"\n{found['name']}: no call was two messages")
+    if not loop["samples"]:
+        print(f"\n{loop['name']}: no call was two messages")
         return
-    phases = 1e6 * np.array([each["phases"] for each in found["samples"]])
-    devices = 1e6 * np.array([each["devices"][0] for each in found["samples"]])
-    print(f"\n{found['name']}, {found['steps']} steps a call, {len(phases)} of {found['calls']} calls in two messages; "
+    phases = 1e6 * np.array([each["phases"] for each in loop["samples"]])
+    devices = 1e6 * np.array([each["devices"][0] for each in loop["samples"]])
+    print(f"\n{loop['name']}, {loop['steps']} steps a call, {len(phases)} of {loop['calls']} calls in two messages; "
           "microseconds: least, first quarter, median")
     whole = phases.sum(axis=1)
     lines = {"a call": whole, "the loop, from enqueued to complete": devices, "beside that": whole - devices,
-             **dict(zip(found["phases"], phases.T, strict=True))}
+             **dict(zip(loop["phases"], phases.T, strict=True))}
     for name, values in lines.items():
         print(f"  {name:36}" + "".join(f"{value:12.0f}" for value in np.quantile(values, (0, 0.25, 0.5))), flush=True)
 
@@ -150,14 +150,14 @@ def show(found: dict) -> None:
 @click.argument("device", default="null")
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 def main(device: str, file: Path | None) -> None:
-    found: list[dict] = []
+    loops: list[dict] = []
 
-    def done(each: dict) -> None:
-        found.append(each)
-        show(each)
+    def done(loop: dict) -> None:
+        loops.append(loop)
+        show(loop)
         if file is not None:
             about = {"device": device, **machine.commit(), "machine": machine.description()}
-            file.write_text(json.dumps(about | {"loops": found}))
+            file.write_text(json.dumps(about | {"loops": loops}))
 
     with environment(), context(device, machine.cores()) as sc:
         for case in cases(device):

@@ -31,11 +31,11 @@ class Cloud:
         return self.rows * self.features * 4
 
     def rows_of(self, partition: int) -> int:
-        """The rows of a partition; the first ones have one more where they do not come out even."""
+        """Return the number of rows of a partition; the first ones have one more where they do not come out even."""
         return self.rows // self.partitions + (partition < self.rows % self.partitions)
 
     def true_centers(self) -> np.ndarray:
-        """What the points lie around; float32 of shape (centers, features), in [0, 1)."""
+        """Return the centres that the points lie around; float32 of shape (centers, features), in [0, 1)."""
         return np.random.default_rng(12345).random((self.centers, self.features), np.float32)
 
     def first_centers(self, number: int) -> np.ndarray:
@@ -44,7 +44,7 @@ class Cloud:
         return self.true_centers()[np.arange(number) % self.centers] + off / 4
 
     def block(self, partition: int) -> np.ndarray:
-        """A partition's points, float32 of shape (rows, features); the same each time."""
+        """Return a partition's points, float32 of shape (rows, features); the same each time."""
         rng, around = np.random.default_rng(partition), self.true_centers()
         block = np.empty((self.rows_of(partition), self.features), np.float32)
         for first in range(0, len(block), _CHUNK):
@@ -55,11 +55,11 @@ class Cloud:
         return block
 
     def rdd(self, sc: SparkContext) -> RDD:
-        """The points, one a record, made in the executors."""
+        """Return the points, one a record, made in the executors."""
         return sc.parallelize(range(self.partitions), self.partitions).flatMap(self._rows)
 
     def blocks(self, sc: SparkContext) -> RDD:
-        """A block a partition, made in the executors."""
+        """Return a block a partition, made in the executors."""
         return sc.parallelize(range(self.partitions), self.partitions).map(self.block)
 
     def _rows(self, partition: int) -> Iterator[np.ndarray]:

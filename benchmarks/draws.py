@@ -28,17 +28,17 @@ CALLS: dict[str, Callable[[Any, int], Any]] = {
 
 
 def jobs(context: SparkContext) -> int:
-    """Return how many jobs Spark has run."""
+    """Return the number of jobs that Spark has run."""
     return len(context.statusTracker().getJobIdsForGroup(None))
 
 
 def measured(mark: str, context: SparkContext, rdd: Any, call: Callable[[Any, int], Any]) -> tuple[str, Any]:
     """Return seconds, processor seconds and jobs of one call, the one after the first, and what it found."""
-    found: list[Any] = []
+    answers: list[Any] = []
     call(rdd, 1)
     before = jobs(context)
-    wall, cpu = spent(mark, lambda: found.append(call(rdd, 2)))
-    return f"{wall:.2f}, {cpu:.2f}; {jobs(context) - before}", found[0]
+    wall, cpu = spent(mark, lambda: answers.append(call(rdd, 2)))
+    return f"{wall:.2f}, {cpu:.2f}; {jobs(context) - before}", answers[0]
 
 
 @click.command(help=__doc__)
@@ -57,12 +57,12 @@ def main(device: str, records: int) -> None:
         print("| call | PySpark s, cpu s; jobs | vispark s, cpu s; jobs | same |\n|---|---|---|---|")
         for name, call in CALLS.items():
             theirs, expected = measured(mark, context, plain, call)
-            ours, found = measured(mark, context, held, call)
-            same = bool(np.allclose(*(each if isinstance(each, float | list) else 0.0 for each in (found, expected)))) \
-                if name != "histogram(20)" else found == expected
+            ours, drawn = measured(mark, context, held, call)
+            same = bool(np.allclose(*(each if isinstance(each, float | list) else 0.0 for each in (drawn, expected)))) \
+                if name != "histogram(20)" else drawn == expected
             print(f"| {name} | {theirs} | {ours} | {same} |", flush=True)
-        quantile, found = measured(mark, context, held, lambda rdd, seed: rdd.quantile([0.1, 0.5, 0.9]))
-        same = bool((found == np.quantile(numbers, [0.1, 0.5, 0.9])).all())
+        quantile, drawn = measured(mark, context, held, lambda rdd, seed: rdd.quantile([0.1, 0.5, 0.9]))
+        same = bool((drawn == np.quantile(numbers, [0.1, 0.5, 0.9])).all())
         print(f"| quantile([0.1, 0.5, 0.9]) | not there | {quantile} | as NumPy's: {same} |")
 
 

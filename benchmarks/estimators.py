@@ -205,9 +205,9 @@ def drawn(spark: SparkSession, rows: int, features: int) -> Data:
 
 def sampled(mark: str, name: str, fit: Callable[[], object], **notes: Any) -> Series:
     """Return the seconds of some fits, with processor seconds among the notes."""
-    found = [spent(mark, fit) for _ in range(_FITS)]
-    return Series(name, tuple(wall for wall, _ in found), notes={
-        "cpu_seconds": [cpu for _, cpu in found], "fewer_samples": f"{_FITS} fits take long enough", **notes})
+    times = [spent(mark, fit) for _ in range(_FITS)]
+    return Series(name, tuple(wall for wall, _ in times), notes={
+        "cpu_seconds": [cpu for _, cpu in times], "fewer_samples": f"{_FITS} fits take long enough", **notes})
 
 
 def made(contest: Contest, *, is_ours: bool) -> Any:
@@ -254,7 +254,7 @@ def apart(x: Any, y: Any, part: Any, w: Any) -> Any:
 
 
 def plans_of(sc: SparkContext, work: Callable[[], object]) -> int:
-    """Return how many plans the workers run in a call."""
+    """Return the number of plans that the workers run in a call."""
     workers = Session.of(sc).workers
     before = sum(worker.plans for worker in workers.known())
     work()
@@ -291,15 +291,15 @@ def compared(mark: str, data: Data, sc: SparkContext, contest: Contest) -> Group
 
 def row(group: Group) -> str:
     """Return a line of the table: medians of seconds and of processor seconds."""
-    found = {each.name: (each.median, statistics.median(each.notes["cpu_seconds"])) for each in group.series}
-    shown = [f"{found[name][0]:.2f}, {found[name][1]:.2f}" if name in found else "not there"
+    medians = {each.name: (each.median, statistics.median(each.notes["cpu_seconds"])) for each in group.series}
+    shown = [f"{medians[name][0]:.2f}, {medians[name][1]:.2f}" if name in medians else "not there"
              for name in ("MLlib", "scikit-learn", "JAX", "vispark")]
     notes = next(each.notes for each in group.series if each.name == "vispark")
     first = notes["first_fit"]
-    ratio = "" if "MLlib" not in found else (f"{found['MLlib'][0] / found['vispark'][0]:.1f}, "
-                                             f"{found['MLlib'][1] / max(found['vispark'][1], 0.01):.1f}")
+    ratio = "" if "MLlib" not in medians else (f"{medians['MLlib'][0] / medians['vispark'][0]:.1f}, "
+                                               f"{medians['MLlib'][1] / max(medians['vispark'][1], 0.01):.1f}")
     return (f"| {group.name} | {' | '.join(shown)}; first {first[0]:.2f}, {first[1]:.2f} | {notes['plans']}; "
-            f"{found['floor'][0]:.2f}, {found['floor'][1]:.2f} | {ratio} |")
+            f"{medians['floor'][0]:.2f}, {medians['floor'][1]:.2f} | {ratio} |")
 
 
 def marked(module: str) -> str:
@@ -313,12 +313,12 @@ def marked(module: str) -> str:
 
 def write(file: Path, groups: list[Group], about: dict[str, Any], *, others: bool) -> None:
     """Write the document of some groups, beside the others that the file has."""
-    made = document(groups, **about)
+    content = document(groups, **about)
     if others and file.exists():
         names = {group.name for group in groups}
         before = json.loads(file.read_text())["benchmarks"]
-        made["benchmarks"] = [each for each in before if each["name"] not in names] + made["benchmarks"]
-    file.write_text(json.dumps(made, indent=1) + "\n")
+        content["benchmarks"] = [each for each in before if each["name"] not in names] + content["benchmarks"]
+    file.write_text(json.dumps(content, indent=1) + "\n")
 
 
 @click.command(help=__doc__)

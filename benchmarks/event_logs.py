@@ -73,10 +73,10 @@ def measured(path: Path) -> dict[str, float]:
 
 def _read(path: Path) -> dict[str, float]:
     began, processor = time.perf_counter(), time.process_time()
-    found = read_log(str(path))
+    log = read_log(str(path))
     return {"seconds": time.perf_counter() - began, "processor": time.process_time() - processor,
-            "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0, "jobs": len(found.jobs),
-            "tasks": sum(each.tasks for each in found.stages.values())}
+            "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0, "jobs": len(log.jobs),
+            "tasks": sum(each.tasks for each in log.stages.values())}
 
 
 @click.command()
@@ -91,14 +91,14 @@ def main(gigabytes: float, read_: Path | None, out: Path | None) -> None:
     with tempfile.TemporaryDirectory(prefix="vispark-logs-") as folder:
         path = Path(folder) / "large"
         count = write(path, gigabytes * 1e9)
-        found = {"bytes": float(path.stat().st_size), **measured(path)}
-    if found["tasks"] != count:
-        raise click.ClickException(f"{found['tasks']:.0f} tasks were read of {count}")
-    enough = found["seconds"] <= SECONDS * gigabytes and found["peak"] <= BYTES
-    click.echo(f"{found['bytes'] / 1e9:.2f} GB, {count} tasks: {found['seconds']:.1f} s, {found['processor']:.1f} s of "
-               f"processors, at most {found['peak'] / 1e6:.0f} MB: {'enough' if enough else 'too much'}")
+        costs = {"bytes": float(path.stat().st_size), **measured(path)}
+    if costs["tasks"] != count:
+        raise click.ClickException(f"{costs['tasks']:.0f} tasks were read of {count}")
+    enough = costs["seconds"] <= SECONDS * gigabytes and costs["peak"] <= BYTES
+    click.echo(f"{costs['bytes'] / 1e9:.2f} GB, {count} tasks: {costs['seconds']:.1f} s, {costs['processor']:.1f} s of "
+               f"processors, at most {costs['peak'] / 1e6:.0f} MB: {'enough' if enough else 'too much'}")
     if out is not None:
-        out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        out.write_text(json.dumps(costs, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

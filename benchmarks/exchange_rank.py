@@ -36,7 +36,7 @@ _BEGAN = time.monotonic()
 
 
 def joined(exchange: str, key: bytes, rank: int, workers: list[str], deadline: float) -> JoinedWorld:
-    """The world of both nodes."""
+    """Join the world of both nodes."""
     kind = exchange_kinds.kind_of(exchange)
     if not kind.needs_addresses:
         return kind.load()(Wanted(key, rank, tuple(workers)), deadline, lambda: False)
@@ -48,18 +48,18 @@ def joined(exchange: str, key: bytes, rank: int, workers: list[str], deadline: f
 
 
 def swapping(world: JoinedWorld, device: Device, nbytes: int) -> tuple[Callable[[], Any], Callable[[], None]]:
-    """What swaps a face with the other node, from the device's memory to the other's, and what compares it then."""
+    """Return the swap of a face with the other node, from the device's memory to the other's, and the check of it."""
     part, stream = MessageSpec(device, 1 - world.rank, 7, nbytes), device.stream()
     staged = world.stage([part], [part])
-    (given,), (taken,) = staged.sends, staged.receives
+    (leaving,), (taken,) = staged.sends, staged.receives
     buffer = device.allocate(nbytes, stream=stream)
     face = np.full(nbytes, 1 + world.rank, np.uint8)
-    device.copy_in(given.buffer or buffer, face, stream=stream)
+    device.copy_in(leaving.buffer or buffer, face, stream=stream)
     device.synchronize(stream=stream)
 
     def ready() -> None:
-        if given.host is not None:
-            device.copy_out(given.host, buffer, stream=stream)
+        if leaving.host is not None:
+            device.copy_out(leaving.host, buffer, stream=stream)
         device.synchronize(stream=stream)
 
     def swap() -> None:
@@ -80,7 +80,7 @@ def swapping(world: JoinedWorld, device: Device, nbytes: int) -> tuple[Callable[
 def main(exchange: str, key: str, rank: int, workers: list[str], sizes: list[int], samples: int, device: str,
          addresses: list[str]) -> None:
     """Print the seconds of each swap of a face of each size."""
-    deadline, found = time.monotonic() + _SECONDS, []
+    deadline, rounds = time.monotonic() + _SECONDS, []
     reached(rank, f"begins, CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES')}, addresses={addresses}")
     (where,) = open_devices(device, memory=0, cache_dir="", addresses=addresses)
     reached(rank, f"{where.name} is open")
@@ -99,9 +99,9 @@ def main(exchange: str, key: str, rank: int, workers: list[str], sizes: list[int
             if len(taken) == 1:
                 compare()
                 reached(rank, "a face has come")
-        found.append(taken[_FIRST:])
+        rounds.append(taken[_FIRST:])
     faulthandler.cancel_dump_traceback_later()
-    print(json.dumps(found), flush=True)
+    print(json.dumps(rounds), flush=True)
     sys.stdin.read()        # the world ends with the first one that leaves
     world.close()
     where.close()

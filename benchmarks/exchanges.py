@@ -1,4 +1,4 @@
-"""What it takes two nodes to swap a face, by each exchange; run by hand.
+"""Seconds that it takes two nodes to swap a face, by each exchange; run by hand.
 
     python -m benchmarks.exchanges --out benchmarks/results/2core-host-exchanges.json
 
@@ -49,39 +49,40 @@ WAYS = {"host": (("mpi, tcp", "mpi", {}),
 
 
 def swaps(exchange: str, variables: dict[str, str], samples: int, device: str, gpus: int) -> list[list[float]]:
-    """The seconds of each swap, by the sizes of faces."""
+    """Return the seconds of each swap, by the sizes of faces."""
     key = secrets.token_hex(16)
     with contextlib.ExitStack() as stack:
         base = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vx-")))
         for name, value in variables.items():
             stack.enter_context(_set(name, value))
-        found = stack.enter_context(nodes(base, 2))
+        members = stack.enter_context(nodes(base, 2))
         # Only for their names: the nodes' own processes open the devices, each one GPU and no other.
-        workers = [stack.enter_context(node.connect("exchanges", "null")).worker for node in found]
+        workers = [stack.enter_context(node.connect("exchanges", "null")).worker for node in members]
         print(f"  daemons {', '.join(workers)}", file=sys.stderr, flush=True)
         running = []
-        for rank, node in enumerate(found):
-            given = {"exchange": exchange, "key": key, "rank": rank, "workers": workers, "sizes": list(SIZES),
-                     "samples": samples, "device": device, "addresses": [str(rank % gpus)] if gpus else []}
+        for rank, node in enumerate(members):
+            arguments = {"exchange": exchange, "key": key, "rank": rank, "workers": workers, "sizes": list(SIZES),
+                         "samples": samples, "device": device, "addresses": [str(rank % gpus)] if gpus else []}
             running.append(stack.enter_context(subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.exchange_rank", json.dumps(given)], stdin=subprocess.PIPE,
+                [sys.executable, "-m", "benchmarks.exchange_rank", json.dumps(arguments)], stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE, text=True, env=os.environ | {"VISPARK_RUNTIME_DIR": str(node.path)})))
         if exchange_kinds.kind_of(exchange).needs_addresses:
             addresses = " ".join([_line(each, exchange, variables) for each in running])
-            for each in running:
-                each.stdin.write(f"{addresses}\n")
-                each.stdin.flush()
+            for process in running:
+                process.stdin.write(f"{addresses}\n")
+                process.stdin.flush()
         first, _ = [json.loads(_line(each, exchange, variables)) for each in running]
         return first
 
 
 def _line(process: subprocess.Popen, exchange: str, variables: dict[str, str]) -> str:
-    """Return what a node says next; it ends by itself, with the place where it waits, when it takes too long."""
-    said = process.stdout.readline().strip()
-    if not said:
+    """Return the line that a node says next; it ends by itself, with the place where it waits, when it takes too long.
+    """
+    line = process.stdout.readline().strip()
+    if not line:
         raise click.ClickException(f"a node of {exchange} with {variables} has ended before it was done, with status "
                                    f"{process.wait()}")
-    return said
+    return line
 
 
 @contextlib.contextmanager
@@ -105,21 +106,21 @@ def _set(name: str, value: str) -> Iterator[None]:
 @click.option("--note", help="What else is to be said of the run; it is kept with the samples.")
 def main(out: Path | None, samples: int, device: str, gpus: int, note: str | None) -> None:
     start = time.monotonic()
-    found = [Group(f"two nodes swap faces of {name}", {"bytes": nbytes, "samples": samples, "device": device,
+    groups = [Group(f"two nodes swap faces of {name}", {"bytes": nbytes, "samples": samples, "device": device,
                                                             "gpus": gpus if device == "cuda" else 0})
-             for nbytes, name in SIZES.items()]
+              for nbytes, name in SIZES.items()]
     about = {"command": ["python", "-m", "benchmarks.exchanges", *sys.argv[1:]], "scale": "", "device": device,
              "began": datetime.now(UTC).isoformat(timespec="seconds"), **machine.commit(),
              "machine": machine.description()} | ({"note": note} if note else {})
     for name, exchange, variables in WAYS[device]:
         print(name, flush=True)
         swapped = swaps(exchange, variables, samples, device, gpus if device == "cuda" else 0)
-        for group, taken in zip(found, swapped, strict=True):
+        for group, taken in zip(groups, swapped, strict=True):
             group.series.append(Series(name, tuple(taken), 1, group.parameters["bytes"]))
     about |= {"seconds": time.monotonic() - start, "load_average_after": list(os.getloadavg())}
     if out:
-        out.write_text(json.dumps(document(found, **about), indent=1) + "\n")
-    Console(width=160).print(table(found, "exchanges between nodes"))
+        out.write_text(json.dumps(document(groups, **about), indent=1) + "\n")
+    Console(width=160).print(table(groups, "exchanges between nodes"))
 
 
 if __name__ == "__main__":

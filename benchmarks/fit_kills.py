@@ -31,11 +31,11 @@ def table(blows: list[Blow]) -> str:
     """Return kills, hits and wrong models by victim, and the estimators without a hit."""
     lines = [f"{'killed':16}{'kills':>7}{'hits':>6}{'plan':>6}{'task':>6}{'started':>9}{'wrong':>7}"]
     for victim in VICTIMS:
-        mine = [each for each in blows if each.victim == victim]
-        ways = Counter(way for each in mine for way in each.missed)
-        lines.append(f"{victim:16}{len(mine):7}{sum(bool(each.missed) for each in mine):6}"
+        kills = [each for each in blows if each.victim == victim]
+        ways = Counter(way for each in kills for way in each.missed)
+        lines.append(f"{victim:16}{len(kills):7}{sum(bool(each.missed) for each in kills):6}"
                      + "".join(f"{ways[way]:{width}}" for way, width in (("plan", 6), ("task", 6), ("started", 9)))
-                     + f"{sum(not each.is_same for each in mine):7}")
+                     + f"{sum(not each.is_same for each in kills):7}")
     hit = {(each.estimator, each.victim) for each in blows if each.missed}
     names = dict.fromkeys(each.estimator for each in blows)
     rest = [f"{name} ({victim})" for name in names for victim in VICTIMS if (name, victim) not in hit]
@@ -61,11 +61,11 @@ def main(names: tuple[str, ...], hits: int, seed: int, count: int, seconds: floa
             fit(df)
             longest = time.monotonic() - started
             for victim in VICTIMS:
-                mine: list[Blow] = []
-                while len(mine) < 3 * hits and sum(bool(each.missed) for each in mine) < hits \
+                kills: list[Blow] = []
+                while len(kills) < 3 * hits and sum(bool(each.missed) for each in kills) < hits \
                         and time.monotonic() - begin < seconds:
-                    mine.append(struck(arena, df, Blow(name, victim, moments.random() * longest), expected))
-                blows += mine
+                    kills.append(struck(arena, df, Blow(name, victim, moments.random() * longest), expected))
+                blows += kills
             print(name, f"{longest:.2f} s", Counter((each.victim, bool(each.missed)) for each in blows
                                                     if each.estimator == name), flush=True)
             out.write_text("".join(json.dumps(asdict(each)) + "\n" for each in blows))

@@ -116,13 +116,14 @@ def run(sc: SparkContext, plane: Plane, settings: Settings, done: Callable[[str]
 
 
 def solver(plane: Plane) -> Solver:
-    """The loop, to look at its exchanges."""
+    """Return the loop, to look at its exchanges."""
     return Solver("Navier-Stokes", Grid(plane.shape, splits=plane.splits, halo=1, boundary=0.0, fields=FIELDS), PHASES,
                   plane.nbytes, plane.steps)
 
 
 def expected(plane: Plane, steps: int) -> np.ndarray:
-    """A corner of u after some iterations, in float64: what is further away than its maps reach does not count."""
+    """Return a corner of u after some iterations, in float64: what is further away than its maps reach does not count.
+    """
     extents = [min(_CORNER[0].stop + len(PHASES) * steps, cells) for cells in plane.shape]
     flow = SlicedFlow(np, {name: cells.astype(np.float64) for name, cells in fields(extents).items()})
     flow.advance(steps)
@@ -130,19 +131,19 @@ def expected(plane: Plane, steps: int) -> np.ndarray:
 
 
 def fields(shape) -> dict[str, np.ndarray]:
-    """The velocities at the start; all else is 0."""
+    """Return the velocities at the start; all else is 0."""
     y, x = np.ogrid[tuple(map(slice, shape))]
     return {name: initial(name)(y, x) for name in ("u", "v")}
 
 
 def at_start(sc: SparkContext, plane: Plane) -> VRDD:
-    """The fields on the device."""
+    """Return the fields on the device."""
     grid = Grid(plane.shape, splits=plane.splits, halo=1, boundary=0.0, fields=FIELDS)
     return grid.scatter(sc, dict.fromkeys(FIELDS, 0.0) | {name: initial(name) for name in ("u", "v")}).cache("GPU")
 
 
 def ours(sc: SparkContext, plane: Plane) -> Way:
-    """All iterations in one call."""
+    """Return the way with all iterations in one call."""
     held = [at_start(sc, plane)]
     held[0].count()
 
@@ -158,21 +159,21 @@ def ours(sc: SparkContext, plane: Plane) -> Way:
 
 @contextmanager
 def _single(device: Device, plane: Plane, kind: str) -> Iterator[dict[str, Way]]:
-    """Ways without Spark, on whole arrays."""
-    given = fields(plane.shape)
+    """Yield ways without Spark, on whole arrays."""
+    start = fields(plane.shape)
     with ExitStack() as stack:
         arrays = Arrays(device, plane.shape)
         stack.callback(arrays.close)
-        ways = {BARE: bare(arrays, given)}
+        ways = {BARE: bare(arrays, start)}
         if kind != "cuda":
-            ways["NumPy"] = _of_arrays(SlicedFlow(np, given))
+            ways["NumPy"] = _of_arrays(SlicedFlow(np, start))
             if peers.numba is not None:
-                ways["Numba"] = _of_arrays(NumbaFlow(given))
+                ways["Numba"] = _of_arrays(NumbaFlow(start))
         elif peers.cupy is not None:
-            ways["CuPy"] = _of_arrays(SlicedFlow(peers.cupy, given))
+            ways["CuPy"] = _of_arrays(SlicedFlow(peers.cupy, start))
             if peers.jax is not None:
-                ways["JAX"] = _of_arrays(JaxFlow(given))
-        del given
+                ways["JAX"] = _of_arrays(JaxFlow(start))
+        del start
         yield ways
         ways.clear()
         peers.give_back()
@@ -182,14 +183,14 @@ def _of_arrays(flow) -> Way:
     return Way(flow.advance, flow.corner)
 
 
-def bare(arrays: Arrays, given: dict[str, np.ndarray]) -> Way:
-    """The kernels of :data:`KERNELS` in a loop."""
+def bare(arrays: Arrays, start: dict[str, np.ndarray]) -> Way:
+    """Return the way that runs the kernels of :data:`KERNELS` in a loop."""
     device, (ny, nx) = arrays.device, arrays.shape
     source = Source(KERNELS.read_text(), KERNELS.name, (f"-DNY={ny}", f"-DNX={nx}"))
     kernels = {name: device.compile(source, name) for name in ("predict", "divergence", "sweep", "correct")}
     grid, block = (-(-nx // 32), -(-ny // 8)), (32, 8)
     for name in ("u", "v"):
-        arrays.put(name, given[name])
+        arrays.put(name, start[name])
     for name in ("p", "next", "u_star", "v_star", "source"):
         arrays.put(name, np.zeros(arrays.shape, np.float32))
     dt, h, nu = np.float32(DT), np.float32(H), np.float32(NU)
@@ -210,7 +211,8 @@ def bare(arrays: Arrays, given: dict[str, np.ndarray]) -> Way:
 # -- a Spark job an iteration, or a map -------------------------------------------------------------------------------
 
 def _by_jobs(sc: SparkContext, plane: Plane, kind: str, group: Group) -> Iterator[tuple[str, Made]]:
-    """All maps in one job; and a sweep alone, as each of the 24 maps is such a job where it has an exchange of its own.
+    """Yield the ways with all maps in one job; and a sweep alone, as each of the 24 maps is such a job where it has an
+    exchange of its own.
 
     The sweep's p and source are as u and v are at the start.
     """
@@ -222,7 +224,7 @@ def _by_jobs(sc: SparkContext, plane: Plane, kind: str, group: Group) -> Iterato
 
 
 def stepping(plane: Plane) -> Stepping:
-    """What Spark's tasks do."""
+    """Return the steps that Spark's tasks do."""
     return Stepping(
         Grid(plane.shape, splits=plane.splits, halo=len(PHASES)), Halos(plane.splits, len(PHASES), corners=True),
         partial(_stacked, ("u", "v", "p")), itemgetter(0), partial(iterated, np, width=len(PHASES)),
@@ -230,16 +232,16 @@ def stepping(plane: Plane) -> Stepping:
 
 
 def _stacked(names: tuple[str, ...], cells: tuple[slice, ...]) -> np.ndarray:
-    """Fields at the start in one array; p is 0."""
+    """Return fields at the start in one array; p is 0."""
     at = np.ogrid[cells]
     return np.stack([initial(name)(*at) if name != "p" else np.zeros((len(at[0]), at[1].size), np.float32)
                      for name in names])
 
 
 def _swept(plane: Plane, steps: int) -> np.ndarray:
-    """A corner of p after some sweeps, in float64."""
+    """Return a corner of p after some sweeps, in float64."""
     extents = [min(_CORNER[0].stop + steps, cells) for cells in plane.shape]
-    found = np.stack(list(fields(extents).values())).astype(np.float64)
+    stacked = np.stack(list(fields(extents).values())).astype(np.float64)
     for _ in range(steps):
-        found = swept(found, {}, weights()[0])
-    return found[0][_CORNER]
+        stacked = swept(stacked, {}, weights()[0])
+    return stacked[0][_CORNER]

@@ -25,13 +25,13 @@ _AROUND = (((0, 0), (0, 1), (0, -1), (1, 0), (-1, 0), (-1, 1)), ((0, 0), (0, 1),
 
 @cache
 def weights() -> tuple[float, ...]:
-    """Chebyshev's, in an order that rounds little."""
+    """Return Chebyshev's weights, in an order that rounds little."""
     turns = np.pi * (2 * (np.arange(SWEEPS) * 8 % SWEEPS) + 1) / (2 * SWEEPS)
     return tuple(2 / (2 + _LEAST - (2 - _LEAST) * np.cos(turns)))
 
 
 def initial(name: str) -> Callable[[Any, Any], Any]:
-    """What the velocities, "u" and "v", start from: waves in [-1, 1] that fit no boundary."""
+    """Return the start of a velocity, "u" or "v": waves in [-1, 1] that fit no boundary."""
     up, right = {"u": (0.21, 0.13), "v": (0.11, 0.17)}[name]
     return lambda y, x: np.sin(np.float32(up) * y + np.float32(right) * x, dtype=np.float32)
 
@@ -64,7 +64,7 @@ def _correct(star, p, before, dt, h):
 
 def _iteration(cells: dict[str, Any], near: Callable[[Any, int, int], Any], maps: dict[str, Callable],
                write: Callable[[dict[str, Any], str, Any], None], number: Callable[[float], Any]) -> None:
-    """One iteration: ``near`` shifts a field, ``write`` takes a map's result."""
+    """Do one iteration: ``near`` shifts a field, ``write`` takes a map's result."""
     dt, h, nu = number(DT), number(H), number(NU)
     around = [near(cells[name], *by) for name, places in zip("uv", _AROUND, strict=True) for by in places]
     u_star, v_star = maps["u_star"](*around, dt, h, nu), maps["v_star"](*around, dt, h, nu)
@@ -87,13 +87,13 @@ _MAPS = {"u_star": _u_star, "v_star": _v_star, "source": _source, "sweep": _swee
 _BAND = 32
 
 
-def _by_bands(each: Callable[..., Any]) -> Callable[..., np.ndarray]:
+def _by_bands(function: Callable[..., Any]) -> Callable[..., np.ndarray]:
     def banded(first: np.ndarray, *others: Any) -> np.ndarray:
-        found = np.empty(first.shape, first.dtype)
+        result = np.empty(first.shape, first.dtype)
         for start in range(0, len(first), _BAND):
             band = slice(start, start + _BAND)
-            found[band] = each(first[band], *(other[band] if np.ndim(other) else other for other in others))
-        return found
+            result[band] = function(first[band], *(other[band] if np.ndim(other) else other for other in others))
+        return result
     return banded
 
 
@@ -124,20 +124,20 @@ class SlicedFlow:
             cupy.cuda.Stream.null.synchronize()
 
     def inner(self, name: str) -> Any:
-        """A field without its rim."""
+        """Return a field without its rim."""
         return self._cells[name][1:-1, 1:-1]
 
     def corner(self, where: tuple[slice, ...]) -> np.ndarray:
-        found = self.inner("u")[where]
-        return found if isinstance(found, np.ndarray) else cupy.asnumpy(found)
+        cells = self.inner("u")[where]
+        return cells if isinstance(cells, np.ndarray) else cupy.asnumpy(cells)
 
 
 def _slice(cells: Any, dy: int, dx: int) -> Any:
     return cells[1 + dy:cells.shape[0] - 1 + dy, 1 + dx:cells.shape[1] - 1 + dx]
 
 
-def _into(cells: dict[str, Any], name: str, found: Any) -> None:
-    cells[name][1:-1, 1:-1] = found
+def _into(cells: dict[str, Any], name: str, values: Any) -> None:
+    cells[name][1:-1, 1:-1] = values
 
 
 @cache
@@ -146,8 +146,8 @@ def _jax_loop() -> Callable[..., Any]:
         ny, nx = cells.shape
         return jax.lax.dynamic_slice(jnp.pad(cells, 1), (1 + dy, 1 + dx), (ny, nx))
 
-    def step(_, found):
-        cells = dict(zip(("u", "v", "p"), found, strict=True))
+    def step(_, start):
+        cells = dict(zip(("u", "v", "p"), start, strict=True))
         _iteration(cells, near, _MAPS, dict.__setitem__, np.float32)
         return tuple(cells[name] for name in ("u", "v", "p"))
 
@@ -178,9 +178,9 @@ def _numba_maps() -> tuple[Callable[..., Any], ...]:
     def predict(u, v, u_star, v_star, dt, h, nu):
         for y in numba.prange(1, u.shape[0] - 1):
             for x in range(1, u.shape[1] - 1):
-                found = (u[y, x], u[y, x + 1], u[y, x - 1], u[y + 1, x], u[y - 1, x], u[y - 1, x + 1],
-                         v[y, x], v[y, x + 1], v[y, x - 1], v[y + 1, x], v[y - 1, x], v[y + 1, x - 1])
-                u_star[y, x], v_star[y, x] = u_of(*found, dt, h, nu), v_of(*found, dt, h, nu)
+                around = (u[y, x], u[y, x + 1], u[y, x - 1], u[y + 1, x], u[y - 1, x], u[y - 1, x + 1],
+                          v[y, x], v[y, x + 1], v[y, x - 1], v[y + 1, x], v[y - 1, x], v[y + 1, x - 1])
+                u_star[y, x], v_star[y, x] = u_of(*around, dt, h, nu), v_of(*around, dt, h, nu)
 
     @numba.njit(parallel=True, fastmath=True)
     def divergence(u, v, source, dt, h):
@@ -233,12 +233,12 @@ class NumbaFlow:
 
 # -- a Spark task -----------------------------------------------------------------------------------------------------
 
-def iterated(library: Any, block: Any, given: Given, width: int) -> Any:
-    """A block's u, v and p after an iteration, by NumPy or CuPy, with strips as wide as the maps reach.
+def iterated(library: Any, block: Any, strips: Given, width: int) -> Any:
+    """Return a block's u, v and p after an iteration, by NumPy or CuPy, with strips as wide as the maps reach.
 
     What is not within the grid is not computed; at a strip's outer side a map more is wrong with each, a cell further.
     """
-    cells = {(0, 0): block} | {offset: library.asarray(strip) for offset, strip in given.items()}
+    cells = {(0, 0): block} | {offset: library.asarray(strip) for offset, strip in strips.items()}
     rows = [[cells[dy, dx] for dx in (-1, 0, 1) if (dy, dx) in cells] for dy in (-1, 0, 1) if (dy, 0) in cells]
     whole = library.concatenate([library.concatenate(row, axis=-1) for row in rows], axis=-2)
     flow = SlicedFlow(library, dict(zip(("u", "v", "p"), whole, strict=True)))
@@ -248,11 +248,11 @@ def iterated(library: Any, block: Any, given: Given, width: int) -> Any:
     return library.stack([flow.inner(name)[top:top + ny, left:left + nx] for name in ("u", "v", "p")])
 
 
-def swept(block: np.ndarray, given: Given, weight: float) -> np.ndarray:
-    """A block's p and source after a sweep; where p is given nothing there is 0."""
+def swept(block: np.ndarray, strips: Given, weight: float) -> np.ndarray:
+    """Return a block's p and source after a sweep; where p is given nothing there is 0."""
     p, source = block
     padded = np.pad(p, 1)
-    for offset, strip in given.items():
+    for offset, strip in strips.items():
         padded[tuple(edge(side) if side else slice(1, -1) for side in offset)] = strip[0]
     shifted = [_slice(padded, *by) for by in ((0, 0), (0, 1), (0, -1), (1, 0), (-1, 0))]
     return np.stack([_MAPS_BY_BANDS["sweep"](*shifted, source, p.dtype.type(weight)), source])

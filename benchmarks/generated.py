@@ -1,4 +1,5 @@
-"""What the generator makes of functions that a user might write, kernel by kernel, without Spark, worker or plan.
+"""Kernels that the generator makes of functions that a user might write, kernel by kernel, without Spark, worker or
+plan.
 
 None of these functions is known to the generator by name. Each kernel runs beside a copy of as many bytes and beside
 one with a cell, or a row, a thread. Stencils give NumPy's cells, bit for bit, with 0 outside the grid.
@@ -98,16 +99,16 @@ def of_stencils(device: Device, shape: tuple[int, int, int], samples: int, done:
         values = kernel.values(part.function, args)
         group = _group(f"kernels, {name}", shape, samples, device)
         with Patch(device, _SMALL, kernel.halo) as patch:
-            given = patch.noisy(fields)
-            found = patch.advanced(kernel, values, given)
-            group.checks[MADE] = _numpy(patch, function, args, given, found)
+            start = patch.noisy(fields)
+            results = patch.advanced(kernel, values, start)
+            group.checks[MADE] = _numpy(patch, function, args, start, results)
         nbytes = (len(kernel.fields) + len(kernel.outputs)) * int(np.prod(shape)) * 4
         with Patch(device, shape, kernel.halo) as patch:
-            given = patch.noisy(fields)
+            start = patch.noisy(fields)
             kernels = {MADE: kernel, SINGLE: a_cell_a_thread(part, kernel)}
             ends, cases = {}, []
-            for way, each in kernels.items():
-                launched, ends[way] = patch.launch(each, values, given)
+            for way, variant in kernels.items():
+                launched, ends[way] = patch.launch(variant, values, start)
                 cases.append(Case(way, launched, nbytes, (COPY,)))
             group.series = beside_a_copy(device, cases, samples, done)
             group.checks[SINGLE] = _same(patch, ends[MADE], ends[SINGLE])
@@ -115,10 +116,10 @@ def of_stencils(device: Device, shape: tuple[int, int, int], samples: int, done:
 
 
 def a_cell_a_thread(part: ChainPart, kernel: StencilKernel) -> StencilKernel:
-    """The same function of a cell, and nothing kept from one cell to the next."""
+    """Return the kernel of the same function of a cell, with nothing kept from one cell to the next."""
     how = March((32, 8), 1, 1, 1, False, False)
-    made = specialised(part.function, part.fields, part.args, 3, None)
-    return replace(kernel, source=march(made.cell, kernel.name, how), block=(*how.threads, 1), tile=how.tile(3))
+    outline = specialised(part.function, part.fields, part.args, 3, None)
+    return replace(kernel, source=march(outline.cell, kernel.name, how), block=(*how.threads, 1), tile=how.tile(3))
 
 
 class _Shifted:
@@ -132,15 +133,15 @@ class _Shifted:
                                   for by, extent in zip(offset, self._cells.shape, strict=True))]
 
 
-def _numpy(patch: Patch, function: Stencil, args: tuple, given: dict[str, Buffer], found: dict[str, Buffer]) -> dict:
+def _numpy(patch: Patch, function: Stencil, args: tuple, inputs: dict[str, Buffer], outputs: dict[str, Buffer]) -> dict:
     if patch.device.kind == "null":
         return {"recorded": True}
-    fields = [_Shifted(patch.cells(buffer)) for buffer in given.values()]
+    fields = [_Shifted(patch.cells(buffer)) for buffer in inputs.values()]
     names = list(inspect.signature(function.function).parameters)
     assert len(names) == len(fields) + len(args)
     result = function.function(*fields, *args)
     wanted = result if isinstance(result, dict) else {"": result}
-    cells = sum(int(np.count_nonzero(patch.cells(found[name]) != wanted[name])) for name in wanted)
+    cells = sum(int(np.count_nonzero(patch.cells(outputs[name]) != wanted[name])) for name in wanted)
     return {"cells_unlike_NumPys": cells, "off": cells, "allowed": 0, "grid": list(_SMALL)}
 
 
@@ -155,12 +156,12 @@ def of_steps(device: Device, shape: tuple[int, int, int], samples: int, done: Ca
     values, nbytes = single.values(part.function, args), 2 * int(np.prod(shape)) * 4
     group = _group("kernels, three steps of heat", shape, samples, device)
     with Patch(device, shape, kernel.halo) as patch:
-        given = patch.noisy(("",))
-        after = given
+        start = patch.noisy(("",))
+        after = start
         for _ in range(steps):
             after = patch.advanced(single, values, after)
-        launched, end = patch.launch(kernel, values, given)
-        one, _ = patch.launch(single, values, given)
+        launched, end = patch.launch(kernel, values, start)
+        one, _ = patch.launch(single, values, start)
         group.series = beside_a_copy(device, [Case("three steps at once", launched, nbytes, (COPY, "one step")),
                                                Case("one step", one, nbytes, (COPY,))], samples, done)
         group.checks["three steps at once"] = _same(patch, end, after)
@@ -176,18 +177,18 @@ def of_chains(device: Device, shape: tuple[int, int], samples: int, done: Callab
     values = [kernel.values(part.function, part.args) for kernel, part in zip(singles, parts, strict=True)]
     group, first, cases = _group("kernels, chains of Navier-Stokes", shape, samples, device), 0, []
     with Patch(device, shape, ((8, 8),) * 2) as patch:
-        given = patch.noisy(field.name for field in fields)
+        start = patch.noisy(field.name for field in fields)
         for count in passes_of(parts, beyond, dims=2)[0]:
-            after, several = given, range(first, first + count)
+            after, several = start, range(first, first + count)
             for number in several:
                 after = after | patch.advanced(singles[number], values[number], after)
             kernel = singles[first] if count == 1 else specialise_chain(parts[first:first + count], beyond, dims=2)
-            launched, end = patch.launch(kernel, [each for number in several for each in values[number]], given)
+            launched, end = patch.launch(kernel, [each for number in several for each in values[number]], start)
             moved = (len(kernel.fields) + len(kernel.outputs)) * int(np.prod(shape)) * 4
             name = f"map {first + 1}" if count == 1 else f"maps {first + 1} to {first + count} at once"
             launched()
             group.checks[name] = _same(patch, end, after)
-            patch.keep_only(given, end)
+            patch.keep_only(start, end)
             cases.append(Case(name, launched, moved, (COPY,)))
             first += count
         group.series = beside_a_copy(device, cases, samples, done)
@@ -210,12 +211,12 @@ def beside_a_copy(device: Device, cases: list[Case], samples: int, done: Callabl
         copy.close()
 
 
-def _same(patch: Patch, found: dict[str, Buffer], wanted: dict[str, Buffer]) -> dict:
-    """How many cells have other bits."""
+def _same(patch: Patch, outputs: dict[str, Buffer], wanted: dict[str, Buffer]) -> dict:
+    """Return the number of cells that have other bits."""
     if patch.device.kind == "null":
         return {"recorded": True}
-    cells = sum(patch.differing(buffer, wanted[name]) for name, buffer in found.items())
-    return {"cells_that_differ": cells, "off": cells, "allowed": 0, "compared": patch.size * len(found)}
+    cells = sum(patch.differing(buffer, wanted[name]) for name, buffer in outputs.items())
+    return {"cells_that_differ": cells, "off": cells, "allowed": 0, "compared": patch.size * len(outputs)}
 
 
 def check(groups: Iterable[Group]) -> None:

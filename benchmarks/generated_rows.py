@@ -1,4 +1,5 @@
-"""What the generator makes of row functions and of a fold by key that a user might write; as :mod:`generated`."""
+"""Kernels that the generator makes of row functions and of a fold by key that a user might write; as :mod:`generated`.
+"""
 
 from __future__ import annotations
 
@@ -59,37 +60,38 @@ FUNCTIONS = [RowFunction("argmax of a row", best, lambda rows: rows.argmax(1), 0
 def of_rows(device: Device, rows: int, samples: int, done: Callable[[str], None]) -> Iterator[Group]:
     """Measure each function of a row."""
     noise = np.random.default_rng(0).random((_NOISE // 4 // COLUMNS, COLUMNS), np.float32)
-    for each in FUNCTIONS:
-        calls = (TracedCall(trace(each.function)),)
+    for case in FUNCTIONS:
+        calls = (TracedCall(trace(case.function)),)
         kernel = fuse(calls, ElementSpec((ElementField("", "<f4", (COLUMNS,)),)))
         output, = kernel.outputs
         width = int(np.prod(output.shape, dtype=int))
-        group = _group(f"kernels, {each.name}, {rows:,} x {COLUMNS}", rows, samples, device)
+        group = _group(f"kernels, {case.name}, {rows:,} x {COLUMNS}", rows, samples, device)
         with Memory(device) as memory:
-            given = memory.put_again(noise, rows * COLUMNS * 4)
+            source = memory.put_again(noise, rows * COLUMNS * 4)
             size = rows * width * np.dtype(output.dtype).itemsize
-            found = {way: memory.allocate(size) for way in (MADE, SINGLE)}
-            made, _ = _launched(memory, kernel, rows, [given, found[MADE]])
-            single = _by_hand(memory, each.function.__name__, rows, [given, found[SINGLE]])
+            outputs = {way: memory.allocate(size) for way in (MADE, SINGLE)}
+            generated, _ = _launched(memory, kernel, rows, [source, outputs[MADE]])
+            single = _by_hand(memory, case.function.__name__, rows, [source, outputs[SINGLE]])
             nbytes = rows * COLUMNS * 4 + size
-            group.series = beside_a_copy(device, [Case(MADE, made, nbytes, (COPY, SINGLE)),
+            group.series = beside_a_copy(device, [Case(MADE, generated, nbytes, (COPY, SINGLE)),
                                                   Case(SINGLE, single, nbytes, (COPY,))], samples, done)
-            for way, buffer in found.items():
-                group.checks[way] = _checked(memory, each, buffer, output.dtype, rows, noise)
+            for way, buffer in outputs.items():
+                group.checks[way] = _checked(memory, case, buffer, output.dtype, rows, noise)
         yield group
 
 
-def _checked(memory: Memory, each: RowFunction, found: Buffer, dtype: str, rows: int, noise: np.ndarray) -> dict:
-    """The first rows and the last against NumPy: how far off they are, relatively."""
+def _checked(memory: Memory, case: RowFunction, output: Buffer, dtype: str, rows: int, noise: np.ndarray) -> dict:
+    """Compare the first rows and the last with NumPy's: return the relative difference."""
     if memory.device.kind == "null":
         return {"recorded": True}
     off, count = 0.0, min(rows, _CHECKED)
     for first in (0, rows - count):
-        wanted = each.numpy(noise[np.arange(first, first + count) % len(noise)].astype(np.float64))
+        wanted = case.numpy(noise[np.arange(first, first + count) % len(noise)].astype(np.float64))
         width = wanted.size // count
-        got = memory.get(found, dtype, count * width, first * width).astype(np.float64)
-        off = max(off, float((np.abs(got - wanted.reshape(-1)) / np.maximum(np.abs(wanted.reshape(-1)), 1e-30)).max()))
-    return {"off": off, "allowed": each.tolerance}
+        actual = memory.get(output, dtype, count * width, first * width).astype(np.float64)
+        wanted = wanted.reshape(-1)
+        off = max(off, float((np.abs(actual - wanted) / np.maximum(np.abs(wanted), 1e-30)).max()))
+    return {"off": off, "allowed": case.tolerance}
 
 
 def of_keys(device: Device, records: int, samples: int, done: Callable[[str], None]) -> Iterator[Group]:
@@ -101,10 +103,10 @@ def of_keys(device: Device, records: int, samples: int, done: Callable[[str], No
                   folding=Folding((FieldFold("1", "add"),), "0", KEYS))
     group = _group(f"kernels, sums by {KEYS} keys, {records:,} records", records, samples, device)
     with Memory(device) as memory:
-        given = [memory.put_again(each, records * 4) for each in (keys, values)]
-        made, partials = _launched(memory, kernel, records, given)
-        single = _by_hand(memory, "by_key", records, [*given, memory.put(np.zeros(KEYS))])
-        group.series = beside_a_copy(device, [Case(MADE, made, records * 8, (COPY, SINGLE)),
+        ports = [memory.put_again(each, records * 4) for each in (keys, values)]
+        generated, partials = _launched(memory, kernel, records, ports)
+        single = _by_hand(memory, "by_key", records, [*ports, memory.put(np.zeros(KEYS))])
+        group.series = beside_a_copy(device, [Case(MADE, generated, records * 8, (COPY, SINGLE)),
                                               Case(SINGLE, single, records * 8, (COPY,))], samples, done)
         if device.kind == "null":
             group.checks[MADE] = {"recorded": True}
@@ -118,7 +120,7 @@ def of_keys(device: Device, records: int, samples: int, done: Callable[[str], No
 
 
 def _joined(memory: Memory, kernel: TableKernel, partials: Sequence[tuple[Buffer, int]], field: str) -> np.ndarray:
-    """What all works left of a field's sums."""
+    """Return the total of the sums of a field that all works left."""
     for accumulated, (buffer, works) in zip(kernel.accumulated, partials, strict=True):
         if accumulated.field == field and not accumulated.guard:
             assert accumulated.accumulator == "double", accumulated.accumulator
@@ -128,7 +130,8 @@ def _joined(memory: Memory, kernel: TableKernel, partials: Sequence[tuple[Buffer
 
 def _launched(memory: Memory, kernel: TableKernel, rows: int, ports: Sequence[Buffer]
               ) -> tuple[Launched, list[tuple[Buffer, int]]]:
-    """A launch over one block, dealt to works as a worker deals it; what they leave of a fold, and their number."""
+    """Return a launch over one block, dealt to works as a worker deals it; what they leave of a fold, and their number.
+    """
     device = memory.device
     most = max(1, round(kernel.waves * device.multiprocessors)) if kernel.waves > 0 else 0
     works = tile_rows([rows], kernel.tile, most)

@@ -16,10 +16,10 @@ def main(directory: str, halos: Halos) -> None:
     with listen(directory, world.rank) as listener:
         while True:
             with listener.accept() as connection:
-                given = connection.recv()
-                if given is None:
+                strips = connection.recv()
+                if strips is None:
                     return
-                sent = [world.isend(each, halos.owner(each[0], world.size)) for each in given]
+                sent = [world.isend(each, halos.owner(each[0], world.size)) for each in strips]
                 connection.send([world.recv() for _ in range(expected)])
                 MPI.Request.waitall(sent)
 

@@ -1,4 +1,4 @@
-"""What a grid's blocks give to their neighbours, and how MPI carries that between Spark's tasks.
+"""Strips that a grid's blocks give to their neighbours, and their way by MPI between Spark's tasks.
 
 With MPI a rank stands beside each partition for as long as the benchmark runs; a task gives it the strips of its blocks
 and gets its neighbours', over a Unix socket. All tasks of a step must run at once, which a barrier stage sees to.
@@ -47,12 +47,14 @@ class Halos:
                 if any(offset) and (self.corners or np.count_nonzero(offset) == 1)]
 
     def neighbour(self, position: Position, offset: Offset) -> Position | None:
-        """The block there; None beyond the grid's end."""
-        found = tuple(map(sum, zip(position, offset, strict=True)))
-        return found if all(0 <= place < end for place, end in zip(found, self.splits, strict=True)) else None
+        """Return the block there; None beyond the grid's end."""
+        other = tuple(map(sum, zip(position, offset, strict=True)))
+        return other if all(0 <= place < end for place, end in zip(other, self.splits, strict=True)) else None
 
     def given(self, position: Position, block: Any) -> Iterator[tuple[Position, tuple[Offset, np.ndarray]]]:
-        """What a block gives: to whom, where that one has it, and the cells; ``block`` may have axes before those."""
+        """Yield the strips of a block: to whom, where that one has it, and the cells; ``block`` may have axes before
+        those.
+        """
         for offset in self.offsets:
             other = self.neighbour(position, offset)
             if other is not None:
@@ -61,42 +63,42 @@ class Halos:
                               strip.get() if hasattr(strip, "get") else np.ascontiguousarray(strip))
 
     def owner(self, position: Position, ranks: int) -> int:
-        """The rank, and the partition, of a block."""
+        """Return the rank, and the partition, of a block."""
         return int(np.ravel_multi_index(position, self.splits)) * ranks // int(np.prod(self.splits))
 
     def owned(self, rank: int, ranks: int) -> list[Position]:
-        """The blocks of a rank."""
+        """Return the blocks of a rank."""
         return [position for position in np.ndindex(*self.splits) if self.owner(position, ranks) == rank]
 
 
 def edge(side: int, width: int = 1) -> slice:
-    """The first or last places of an axis, or all."""
+    """Return the first or last places of an axis, or all."""
     return slice(width) if side < 0 else slice(-width, None) if side > 0 else slice(None)
 
 
-def heated(block: np.ndarray, given: Given, k: float) -> np.ndarray:
-    """A block after a step of the heat equation; where it is given nothing there is 0.
+def heated(block: np.ndarray, strips: Given, k: float) -> np.ndarray:
+    """Return a block after a step of the heat equation; where it is given nothing there is 0.
 
     A plane is done after the other, so that what is added up stays in a core's cache.
     """
-    found, number = np.empty_like(block), block.dtype.type(k)
+    stepped, number = np.empty_like(block), block.dtype.type(k)
     for z, here in enumerate(block):
-        around = np.multiply(here, -6, out=found[z])
+        around = np.multiply(here, -6, out=stepped[z])
         for side in (-1, 1):
             if 0 <= z + side < len(block):
                 around += block[z + side]
-            elif (side, 0, 0) in given:
-                around += given[side, 0, 0][0]
+            elif (side, 0, 0) in strips:
+                around += strips[side, 0, 0][0]
         around[1:] += here[:-1]
         around[:-1] += here[1:]
         around[:, 1:] += here[:, :-1]
         around[:, :-1] += here[:, 1:]
-        for (up, *within), strip in given.items():
+        for (up, *within), strip in strips.items():
             if not up:
                 around[tuple(map(edge, within))] += strip[z]
         around *= number
         around += here
-    return found
+    return stepped
 
 
 # -- MPI --------------------------------------------------------------------------------------------------------------
@@ -132,17 +134,17 @@ def _await(directory: Path, count: int, started: subprocess.Popen) -> None:
 
 def exchanged(directory: str, rank: int, halos: Halos, blocks: Iterable[tuple[Position, Any]]
               ) -> dict[Position, dict[Offset, np.ndarray]]:
-    """What a rank's blocks are given by their neighbours, which get what these give."""
-    found: dict[Position, dict[Offset, np.ndarray]] = defaultdict(dict)
+    """Exchange strips: return those that a rank's blocks get of their neighbours, which get what these give."""
+    strips: dict[Position, dict[Offset, np.ndarray]] = defaultdict(dict)
     with Client(_socket(directory, rank), "AF_UNIX") as connection:
         connection.send([each for pair in blocks for each in halos.given(*pair)])
         for position, (offset, strip) in connection.recv():
-            found[position][offset] = strip
-    return found
+            strips[position][offset] = strip
+    return strips
 
 
 def listen(directory: str, rank: int) -> Listener:
-    """A rank's socket."""
+    """Open a rank's socket."""
     return Listener(_socket(directory, rank), "AF_UNIX")
 
 

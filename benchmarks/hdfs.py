@@ -70,7 +70,7 @@ def processor_ratios(ways: dict[str, Callable[[], None]], samples: int) -> list[
     HDFS's servers, executors, their Python workers and GPU workers, and this driver, which other programs on the
     machine change little.
     """
-    found = []
+    ratios = []
     for number in range(samples):
         used = {}
         for name in list(ways)[::1 if number % 2 else -1]:
@@ -78,23 +78,23 @@ def processor_ratios(ways: dict[str, Callable[[], None]], samples: int) -> list[
             ways[name]()
             used[name] = sum(max(0.0, seconds - before.get(process, 0.0))
                              for process, seconds in _processor_seconds().items())
-        found.append(used[STOCK] / used[OURS])
-    return found
+        ratios.append(used[STOCK] / used[OURS])
+    return ratios
 
 
 def _processor_seconds() -> dict[int, float]:
-    """The seconds that each process of this run has had of processors."""
-    mark, found = f"VISPARK_TEST_RUN={os.getpid()}\0".encode(), {}
+    """Return the seconds that each process of this run has had of processors."""
+    mark, seconds = f"VISPARK_TEST_RUN={os.getpid()}\0".encode(), {}
     for place in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
             if place.name == str(os.getpid()) or (place.name.isdecimal() and mark in (place / "environ").read_bytes()):
                 ticks = (place / "stat").read_text().rpartition(")")[2].split()[11:13]
-                found[int(place.name)] = sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
-    return found
+                seconds[int(place.name)] = sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+    return seconds
 
 
 def stock(sc: SparkContext, grid: Grid, path: str, blocks: int) -> RDD[Any]:
-    """The blocks as a program without vispark reads them: whole files through the JVM, then NumPy."""
+    """Return the blocks as a program without vispark reads them: whole files through the JVM, then NumPy."""
     def block(file: tuple[str, bytes]) -> tuple[Any, np.ndarray]:
         place = file[0].rpartition("/")[2].removeprefix("block-").removesuffix(".npy").split("-")
         return grid.block(*map(int, place)), np.load(io.BytesIO(file[1]))
@@ -104,13 +104,13 @@ def stock(sc: SparkContext, grid: Grid, path: str, blocks: int) -> RDD[Any]:
 
 
 def local(ran: list[tuple[str, list[int]]], places: dict[int, set[str]]) -> float:
-    """Of the blocks that tasks read, the share that lies on the task's node."""
+    """Return the share of the blocks that tasks read that lies on the task's node."""
     read = [(host, place) for host, found in ran for place in found]
     return sum(host in places[place] for host, place in read) / len(read)
 
 
 def values(y: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """The cells, which differ from their neighbours in all bits of their fractions."""
+    """Return the cells, which differ from their neighbours in all bits of their fractions."""
     return ((y * 1024 + x) * 0.6180339887 % 1).astype(np.float32)
 
 

@@ -56,7 +56,7 @@ class Cube:
 
 
 def initial(z, y, x):
-    """What every way starts from: waves that fit no boundary, in [0, 1)."""
+    """Return the cells that every way starts from: waves that fit no boundary, in [0, 1)."""
     return np.float32(0.5) + np.float32(0.49) * np.sin(np.float32(0.37) * z + np.float32(0.21) * y
                                                         + np.float32(0.13) * x, dtype=np.float32)
 
@@ -74,37 +74,37 @@ def run(sc: SparkContext, cube: Cube, settings: Settings, done: Callable[[str], 
 
 
 def solver(cube: Cube) -> Solver:
-    """The loop, to look at its exchanges."""
+    """Return the loop, to look at its exchanges."""
     return Solver("heat", Grid(cube.shape, splits=cube.splits, halo=1, boundary=0.0), [(heat, (NUMBER,))], cube.nbytes,
                   cube.steps)
 
 
 def _expected(cube: Cube, steps: int) -> np.ndarray:
-    """A corner of the cells after some steps, in float64."""
+    """Return a corner of the cells after some steps, in float64."""
     extent = [slice(0, min(8 + steps, cells)) for cells in cube.shape]
-    found = initial(*np.ogrid[extent]).astype(np.float64)
+    block = initial(*np.ogrid[extent]).astype(np.float64)
     for _ in range(steps):
-        found = heated(found, {}, NUMBER)
-    return found[:8, :8, :8]
+        block = heated(block, {}, NUMBER)
+    return block[:8, :8, :8]
 
 
 def cells(cube: Cube) -> np.ndarray:
-    """All cells at the start, made by planes on all cores."""
-    found = np.empty(cube.shape, np.float32)
+    """Return all cells at the start, made by planes on all cores."""
+    grid = np.empty(cube.shape, np.float32)
     _, y, x = np.ogrid[tuple(map(slice, cube.shape))]
 
     def fill(z: int) -> None:
-        found[z] = initial(np.int64(z), y[0], x[0])
+        grid[z] = initial(np.int64(z), y[0], x[0])
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(fill, range(cube.shape[0])))
-    return found
+    return grid
 
 
 # -- ours -------------------------------------------------------------------------------------------------------------
 
 def ours(sc: SparkContext, cube: Cube) -> dict[str, Way]:
-    """A loop in one call, and one step by step."""
+    """Return a loop in one call, and one step by step."""
     def loop(blocks: VRDD, steps: int) -> VRDD:
         return blocks.iterate(heat, NUMBER, steps=steps, progress=False)
 
@@ -135,23 +135,23 @@ def _held(sc: SparkContext, cube: Cube, advance: Callable[[VRDD, int], VRDD]) ->
 
 @contextmanager
 def _single(device: Device, cube: Cube, kind: str) -> Iterator[dict[str, Way]]:
-    """Ways without Spark, on one array."""
-    made = cells(cube)
+    """Yield ways without Spark, on one array."""
+    start = cells(cube)
     if kind != "cuda":
-        yield {"NumPy": _of_array(peers.NumpyHeat(made.copy(), NUMBER))} | (
-            {"Numba": _of_array(peers.NumbaHeat(made.copy(), NUMBER))} if peers.numba is not None else {})
+        yield {"NumPy": _of_array(peers.NumpyHeat(start.copy(), NUMBER))} | (
+            {"Numba": _of_array(peers.NumbaHeat(start.copy(), NUMBER))} if peers.numba is not None else {})
         return
     stack, ways = ExitStack(), {}
     for name in launches(cube.shape):
         arrays = Arrays(device, cube.shape)
         stack.callback(arrays.close)
-        ways[LOOPS[name]] = bare(arrays, made, name)
+        ways[LOOPS[name]] = bare(arrays, start, name)
     if peers.cupy is not None:
-        given = peers.cupy.asarray(made)
-        ways["CuPy"] = _of_array(peers.CupyHeat(given, NUMBER))
+        on_gpu = peers.cupy.asarray(start)
+        ways["CuPy"] = _of_array(peers.CupyHeat(on_gpu, NUMBER))
         if peers.jax is not None:
-            ways["JAX"] = _of_array(peers.JaxHeat(given, NUMBER))
-        del given
+            ways["JAX"] = _of_array(peers.JaxHeat(on_gpu, NUMBER))
+        del on_gpu
     with stack:
         yield ways
         ways.clear()
@@ -163,7 +163,7 @@ def _of_array(solver: Any) -> Way:
 
 
 def launches(shape: tuple[int, int, int]) -> dict[str, tuple[int, ...]]:
-    """The grids of the kernels of :data:`KERNELS` that such a shape allows."""
+    """Return the grids of the kernels of :data:`KERNELS` that such a shape allows."""
     z, y, x = shape
     grids: dict[str, tuple[int, ...]] = {"plain": (-(-x // 32), -(-y // 8), z)}
     if x % 4 == 0:
@@ -171,13 +171,13 @@ def launches(shape: tuple[int, int, int]) -> dict[str, tuple[int, ...]]:
     return grids
 
 
-def bare(arrays: Arrays, given: np.ndarray, name: str) -> Way:
-    """A kernel of :data:`KERNELS` in a loop over two arrays."""
+def bare(arrays: Arrays, start: np.ndarray, name: str) -> Way:
+    """Return the way that runs a kernel of :data:`KERNELS` in a loop over two arrays."""
     source = Source(KERNELS.read_text(), KERNELS.name, tuple(f"-D{axis}={extent}" for axis, extent in zip(
         ("NZ", "NY", "NX"), arrays.shape, strict=True)))
-    kernel, grid = arrays.device.compile(source, name), launches(given.shape)[name]
-    for each in ("u", "next"):
-        arrays.put(each, given)
+    kernel, grid = arrays.device.compile(source, name), launches(start.shape)[name]
+    for array in ("u", "next"):
+        arrays.put(array, start)
 
     def advance(steps: int) -> None:
         for _ in range(steps):
@@ -191,7 +191,7 @@ def bare(arrays: Arrays, given: np.ndarray, name: str) -> Way:
 # -- a Spark job a step -----------------------------------------------------------------------------------------------
 
 def stepping(cube: Cube) -> Stepping:
-    """What Spark's tasks do."""
+    """Return the steps that Spark's tasks do."""
     return Stepping(Grid(cube.shape, splits=cube.splits, halo=1), Halos(cube.splits, 1, corners=False),
                     lambda cells: initial(*np.ogrid[cells]), lambda block: block, partial(heated, k=NUMBER),
                     partial(tasks.heated, k=NUMBER))

@@ -1,4 +1,4 @@
-"""What exchanges cost on several devices of one node, and how much of it is hidden behind the computation.
+"""Costs of exchanges on several devices of one node, and the share of them that is hidden behind the computation.
 
 The loop that a worker gets for a solver runs here in one process on 1, 2, 4... devices: as it is, without its exchanges
 (so that its stencils read ghost cells that nobody brings up to date), and with its exchanges alone. What the loop takes
@@ -82,11 +82,11 @@ def run(solver: Solver, kind: str, samples: int, done: Callable[[str], None]) ->
     count = 1
     while count <= len(devices):
         with loops(solver, devices[:count]) as cases:
-            found = {name: a_step(series, solver.steps) for name, series in zip(
+            steps = {name: a_step(series, solver.steps) for name, series in zip(
                 cases, interleave(_cases(cases, solver, count), samples, warm_up=1, done=done),
                 strict=True)}
-        group.series += found.values()
-        _note(group, found, count)
+        group.series += steps.values()
+        _note(group, steps, count)
         count *= 2
     for device in devices:
         device.close()
@@ -103,10 +103,10 @@ def _named(name: str, count: int) -> str:
     return f"{name}, {count} device{'s' if count > 1 else ''}"
 
 
-def _note(group: Group, found: dict[str, Series], count: int) -> None:
-    loop, without, alone = (found[name].median for name in (LOOP, WITHOUT, ALONE))
+def _note(group: Group, steps: dict[str, Series], count: int) -> None:
+    loop, without, alone = (steps[name].median for name in (LOOP, WITHOUT, ALONE))
     first = next(series for series in group.series if series.name == _named(LOOP, 1))
-    notes = found[LOOP].notes
+    notes = steps[LOOP].notes
     notes["speedup"] = first.median / loop
     if count > 1:
         notes["share_of_exchange_not_hidden"] = max(0.0, (loop - without) / alone)
@@ -124,7 +124,9 @@ class Given:
 
 
 def lowered(solver: Solver) -> Given:
-    """The loop, as it is sent for a grid of the same fields, boundary and ghosts; all else of its size is the same."""
+    """Return the loop, as it is sent for a grid of the same fields, boundary and ghosts; all else of its size is the
+    same.
+    """
     dims = solver.grid.ndim
     shape = tuple(max(1, width) for width in solver.grid.description.ghosts)
     grid = Grid(shape, (1,) * dims, solver.grid.halo, fields=dict(solver.grid.fields) or None)
@@ -138,24 +140,24 @@ def lowered(solver: Solver) -> Given:
                                 packed.positions))
     work.finish()
     prepared = work.prepare()
-    made: Plan = decode(prepared.encoded, Plan)
-    step, = [step for step in made.steps if isinstance(step, IterateStep)]
-    kernels = {index: StencilSource(launch, Source(made.modules[launch.module].source, made.modules[launch.module].file,
-                                                   made.modules[launch.module].options))
-               for index, launch in enumerate(made.stencils)}
+    plan: Plan = decode(prepared.encoded, Plan)
+    step, = [step for step in plan.steps if isinstance(step, IterateStep)]
+    kernels = {index: StencilSource(launch, Source(plan.modules[launch.module].source, plan.modules[launch.module].file,
+                                                   plan.modules[launch.module].options))
+               for index, launch in enumerate(plan.stencils)}
     return Given(step, kernels, prepared.values(work.nodes).constants(0)[0])
 
 
 @contextmanager
 def loops(solver: Solver, devices: Sequence[Device],
           world: JoinedWorld | None = None) -> Iterator[dict[str, Callable[[], None]]]:
-    """The fields on some devices, dealt as a worker deals them, and what is measured of them.
+    """Yield the fields on some devices, dealt as a worker deals them, and what is measured of them.
 
     In a ``world`` it is this node's part, which all must ask for at once, and there is no bare loop.
     """
-    given = lowered(solver)
+    lowering = lowered(solver)
     streams = Streams(StreamPool(devices), 1)
-    scratch, arguments = Scratch(streams), Arguments(given.values, None)
+    scratch, arguments = Scratch(streams), Arguments(lowering.values, None)
     context = GridContext(streams, scratch, arguments)
     grid = solver.grid.description.grid_shape
     nodes, rank = (1, 0) if world is None else (world.size, world.rank)
@@ -172,8 +174,8 @@ def loops(solver: Solver, devices: Sequence[Device],
             device.synchronize(stream=context.stream(device))
 
     stepper = Stepper(domain, content, context, world)
-    silent = replace(given.step, phases=_silent(given.step.phases), together=_silent(given.step.together))
-    loop, without = (Loop(step, given.kernels, stepper, wait) for step in (given.step, silent))
+    silent = replace(lowering.step, phases=_silent(lowering.step.phases), together=_silent(lowering.step.together))
+    loop, without = (Loop(step, lowering.kernels, stepper, wait) for step in (lowering.step, silent))
 
     def looped(which: Loop) -> Callable[[], None]:
         def run() -> None:
@@ -184,7 +186,7 @@ def loops(solver: Solver, devices: Sequence[Device],
     noted: list[Entry] = []
 
     def bare() -> None:
-        """The first time the loop itself, which is noted."""
+        """Run the entries that were noted; the first time the loop itself, which is noted."""
         if noted:
             RecordedWork(noted).start()
             wait()
@@ -197,9 +199,9 @@ def loops(solver: Solver, devices: Sequence[Device],
 
     def alone() -> None:
         if not exchanges:
-            for phase in given.step.together or given.step.phases:
+            for phase in lowering.step.together or lowering.step.phases:
                 exchanges.extend(stepper.exchange(phase.halos))
-        for _ in range(solver.steps // given.step.stride):
+        for _ in range(solver.steps // lowering.step.stride):
             for operation in exchanges:
                 operation()
         wait()
@@ -218,12 +220,12 @@ def loops(solver: Solver, devices: Sequence[Device],
 
 
 def _silent(phases: tuple[Phase, ...]) -> tuple[Phase, ...]:
-    """Phases without their exchanges."""
+    """Return phases without their exchanges."""
     return tuple(replace(phase, halos=()) for phase in phases)
 
 
 def _noise(domain: Domain, dtype: Any, context: GridContext) -> Cells:
-    """A field of small numbers on all patches."""
+    """Return a field of small numbers on all patches."""
     dtype = np.dtype(dtype)
     noise = np.random.default_rng(0).random(_NOISE // dtype.itemsize, dtype).view(np.uint8)
     buffers = []

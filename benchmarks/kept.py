@@ -36,9 +36,9 @@ class Kept:
     before: int = 0
 
     def __call__(self, changing: Any) -> Any:
-        *found, misses = self.job(changing)
+        *results, misses = self.job(changing)
         self.misses += misses
-        return found[0] if len(found) == 1 else tuple(found)
+        return results[0] if len(results) == 1 else tuple(results)
 
     def warm_up(self, changing: Any) -> None:
         """Iterate until nothing is missing, or it takes too long."""
@@ -54,14 +54,14 @@ class Kept:
         self.before = self.misses
 
     def noted(self, series: Series) -> Series:
-        """The samples of this way, with how many blocks were made before them, and meanwhile."""
+        """Return the samples of this way, with the number of blocks that were made before them, and meanwhile."""
         return replace(series, notes={"blocks_made_before": self.before,
                                       "blocks_made_meanwhile": self.misses - self.before})
 
 
 def kept(sc: SparkContext, partitions: int, nbytes: int, tasks: dict[str, Callable[[int, Any], tuple]], kind: str,
          group: Group) -> dict[str, Kept]:
-    """The ways for which there is room; the others are put down as skipped.
+    """Return the ways for which there is room; the others are put down as skipped.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def kept(sc: SparkContext, partitions: int, nbytes: int, tasks: dict[str, Callab
         keep blocks on the device.
     """
     numbers = sc.parallelize(range(partitions), partitions)
-    needed, found = nbytes * sc.defaultParallelism, {}
+    needed, ways = nbytes * sc.defaultParallelism, {}
     for name, task in tasks.items():
         available = machine.gpus()[0].memory * _GPU_SHARE if kind == "cuda" and "Spark-G" in name else \
             host_memory() * _HOST_SHARE
@@ -80,9 +80,9 @@ def kept(sc: SparkContext, partitions: int, nbytes: int, tasks: dict[str, Callab
             group.skipped[name] = (f"{sc.defaultParallelism} workers that keep all of it need {needed / 1e9:.0f} GB, "
                                    f"and may take {available / 1e9:.0f}")
         else:
-            found[name] = Kept(lambda changing, task=task: numbers.map(
+            ways[name] = Kept(lambda changing, task=task: numbers.map(
                 lambda index: task(index, changing)).reduce(_added))
-    return found
+    return ways
 
 
 def _added(a: tuple, b: tuple) -> tuple:

@@ -59,8 +59,8 @@ def filled(worker: SessionWorker, rows: int, parts: int) -> tuple[Input, ...]:
                     (Variant(signature(rows), (), (b"",), (-1,)),), (part,), ())
         with Payload.create(block_bytes(signature(rows))) as payload:
             for described, offset in field_offsets(signature(rows), 0):
-                found = payload.field(described, offset)
-                found[:] = random.integers(0, 1 << 40, rows) if described.name == "0" else 0.5
+                column = payload.field(described, offset)
+                column[:] = random.integers(0, 1 << 40, rows) if described.name == "0" else 0.5
             worker.handle(Run(1, 1, 300.0, *sealed(plan), (1,), ()), [payload.release()])
     return inputs
 
@@ -70,13 +70,13 @@ def seconds_of(worker: SessionWorker, inputs: tuple[Input, ...], steps: tuple[St
     """Return the median seconds, and those of processors, of passes of a plan, each of which makes a VRDD."""
     plan = Plan((LoadStep(0), ToDeviceStep(), *steps, KeepKeyedStep(1, "")), (),
                 (Variant(signature(inputs[0].count), (), (), ()),), inputs, ())
-    found = []
+    passes = []
     for number in range(2, times + 3):
         began, processors = time.perf_counter(), time.process_time()
         worker.handle(Run(number, 1, 300.0, *sealed(plan), (1, number), ()), [])
-        found.append((time.perf_counter() - began, time.process_time() - processors))
+        passes.append((time.perf_counter() - began, time.process_time() - processors))
         worker.handle(Release(1, (number,)), [])
-    wall, of_processors = [statistics.median(each) for each in zip(*found[1:], strict=True)]
+    wall, of_processors = [statistics.median(each) for each in zip(*passes[1:], strict=True)]
     return wall, of_processors
 
 
@@ -85,28 +85,28 @@ def copy_seconds(device_name: str, nbytes: int) -> float:
     device = open_devices(device_name)[0]
     stream = device.stream()
     source, target = device.allocate(nbytes, stream=stream), device.allocate(nbytes, stream=stream)
-    found = []
+    seconds = []
     for _ in range(6):
         began = time.perf_counter()
         device.copy_across(target, source, stream=stream)
         device.synchronize(stream=stream)
-        found.append(time.perf_counter() - began)
+        seconds.append(time.perf_counter() - began)
     source.close()
     target.close()
     device.close()
-    return statistics.median(found[1:])
+    return statistics.median(seconds[1:])
 
 
 def spark_seconds(rows: int, parts: int) -> dict[str, tuple[float, float]]:
     """Return the least seconds, and those of processors, of Spark's own operations on one core."""
-    found = {}
+    seconds = {}
     with environment(), context("null", 1) as sc:
         records = sc.parallelize(range(rows), 4).map(_record).cache()
         records.count()
         for name, call in {f"partitionBy({parts})": lambda: records.partitionBy(parts, hash).count(),
                            f"sortByKey({parts})": lambda: records.sortByKey(True, parts).count()}.items():
-            found[name] = min([spent(os.environ[VARIABLE], call) for _ in range(2)], key=itemgetter(1))
-    return found
+            seconds[name] = min([spent(os.environ[VARIABLE], call) for _ in range(2)], key=itemgetter(1))
+    return seconds
 
 
 def _record(number: int) -> tuple[int, np.ndarray]:
@@ -137,12 +137,12 @@ def main(device: str, rows: int, partitions: int, parts: int, spark_rows: int, t
             "partitionBy(1000)": (PartitionByKeyStep("partitionBy", "0", 1000, "hash", b"", b""),),
             f"sortByKey({parts})": (ranged, SortByKeyStep("sortByKey", "0", False))}
         ours = {name: seconds_of(worker, inputs, steps, times) for name, steps in cases.items()}
-        for name, (found, processors) in ours.items():
-            print(f"{name:20} {1e3 * found:9.3f} ms   {found / copy:6.2f} copies   "
-                  f"{rows / found / 1e6:9.1f} M records/s   {1e9 * processors / rows:8.1f} ns of processors a record")
+        for name, (seconds, processors) in ours.items():
+            print(f"{name:20} {1e3 * seconds:9.3f} ms   {seconds / copy:6.2f} copies   "
+                  f"{rows / seconds / 1e6:9.1f} M records/s   {1e9 * processors / rows:8.1f} ns of processors a record")
         worker.close()
-    for name, (found, processors) in (spark_seconds(spark_rows, parts) if spark_rows else {}).items():
-        print(f"Spark's {name} on one core: {spark_rows / found:,.0f} records/s, "
+    for name, (seconds, processors) in (spark_seconds(spark_rows, parts) if spark_rows else {}).items():
+        print(f"Spark's {name} on one core: {spark_rows / seconds:,.0f} records/s, "
               f"{1e9 * processors / spark_rows:,.0f} ns of processors a record: "
               f"{processors / spark_rows / (ours[name][1] / rows):,.0f} times those here")
 

@@ -27,24 +27,24 @@ __all__ = ["main", "tests"]
 
 
 def campaign(arena: Arena, kills: int) -> dict[str, dict]:
-    """Kill at every point; the figures by point."""
-    expected, found = expected_of(arena), {}
+    """Kill at every point; return the figures by point."""
+    expected, figures = expected_of(arena), {}
     for shift, point in enumerate(POINTS):
         plans = plans_through(point)
         names = [plans[(shift + number) % len(plans)] for number in range(kills)]
-        came = [strike(arena, point, name, expected[name], number) for number, name in enumerate(names)]
-        found[point] = _figures(names, came)
-        print(f"{point:18}", {key: found[point][key] for key in ("wrong", "median_s", "max_s")}, flush=True)
+        strikes = [strike(arena, point, name, expected[name], number) for number, name in enumerate(names)]
+        figures[point] = _figures(names, strikes)
+        print(f"{point:18}", {key: figures[point][key] for key in ("wrong", "median_s", "max_s")}, flush=True)
     arena.check_empty()
-    return found
+    return figures
 
 
-def _figures(names: list[str], came: list[Strike]) -> dict:
-    seconds = [each.seconds for each in came]
+def _figures(names: list[str], strikes: list[Strike]) -> dict:
+    seconds = [each.seconds for each in strikes]
     return {
-        "kills": len(came),
-        "wrong": sum(not each.right for each in came),
-        "loaded_without_need": sum(not each.frugal for each in came),
+        "kills": len(strikes),
+        "wrong": sum(not each.right for each in strikes),
+        "loaded_without_need": sum(not each.frugal for each in strikes),
         "median_s": round(statistics.median(seconds), 3),
         "max_s": round(max(seconds), 3),
         "plans": dict(Counter(names)),
@@ -53,8 +53,8 @@ def _figures(names: list[str], came: list[Strike]) -> dict:
 
 
 def undisturbed(arena: Arena, times: int) -> dict[str, float]:
-    """Seconds of each plan without a kill, a median."""
-    found = {}
+    """Return the median seconds of each plan without a kill."""
+    medians = {}
     for name, plan in PLANS.items():
         samples = []
         for _ in range(times):
@@ -62,8 +62,8 @@ def undisturbed(arena: Arena, times: int) -> dict[str, float]:
             started = time.monotonic()
             plan.run(subject)
             samples.append(time.monotonic() - started)
-        found[name] = round(statistics.median(samples), 4)
-    return found
+        medians[name] = round(statistics.median(samples), 4)
+    return medians
 
 
 @click.command(help=__doc__)

@@ -42,7 +42,7 @@ _ROWS, _COLUMNS, _SHARES = 128, 64, 128
 
 
 def closest_point(p, centers):
-    """The number of the nearest centre, as the stock PySpark example has it."""
+    """Return the number of the nearest centre, as the stock PySpark example has it."""
     best, closest = 0, inf
     for i in range(len(centers)):
         distance = np.sum((p - centers[i]) ** 2)
@@ -62,7 +62,7 @@ def run(sc: SparkContext, cloud: Cloud, centers: Sequence[int], settings: Settin
     with ExitStack() as stack:
         device = open_devices(settings.kind)[0]
         stack.callback(device.close)
-        mine = stack.enter_context(ours(sc, cloud))
+        own = stack.enter_context(ours(sc, cloud))
         single = stack.enter_context(_single(device, cloud, settings.kind)) if settings.peers else {}
         jobs = stack.enter_context(_spark(sc, cloud, settings.kind)) if settings.jobs else {}
         copy = Copy(device, max(64 << 20, min(cloud.nbytes, 1 << 30)), 1 if settings.kind == "cuda" else settings.units)
@@ -72,7 +72,7 @@ def run(sc: SparkContext, cloud: Cloud, centers: Sequence[int], settings: Settin
                 "rows": cloud.rows, "features": cloud.features, "centers": number, "around": cloud.centers,
                 "dtype": "float32", "partitions": cloud.partitions, "bytes": cloud.nbytes,
                 "samples": settings.samples, "samples_of_jobs": _JOBS, "device": settings.kind})
-            ways = mine | {name: make(number) for name, make in single.items()}
+            ways = own | {name: make(number) for name, make in single.items()}
             first = cloud.first_centers(number)
             exact = _exact(sc, cloud, first)
             keeping = _kept(sc, cloud, settings.kind, group) if settings.jobs else {}
@@ -83,7 +83,7 @@ def run(sc: SparkContext, cloud: Cloud, centers: Sequence[int], settings: Settin
                 way.warm_up(first)
             quick, slow = ([Case(name, Iteration(way, first).run, cloud.nbytes, _against(name, ways),
                                  repeat=each is ways) for name, way in each.items()] for each in (ways, by_jobs))
-            quick.append(Case(f"{OURS}: its kernels", in_kernels(Iteration(mine[OURS], first).run), cloud.nbytes,
+            quick.append(Case(f"{OURS}: its kernels", in_kernels(Iteration(own[OURS], first).run), cloud.nbytes,
                               (FLOOR,), times_itself=True))
             group.series = interleave([*quick, Case(FLOOR, copy.run, copy.moved)], settings.samples, done=done)
             group.series += interleave(slow, _JOBS, warm_up=0, done=done)
@@ -93,9 +93,9 @@ def run(sc: SparkContext, cloud: Cloud, centers: Sequence[int], settings: Settin
 
 
 def _against(name: str, ways: dict[str, Step]) -> tuple[str, ...]:
-    found = (FLOOR, SPARK_C)
-    return found if name != OURS else (*found, *(other for other in ways if not other.startswith("Spark")
-                                                 and other != OURS))
+    others = (FLOOR, SPARK_C)
+    return others if name != OURS else (*others, *(other for other in ways if not other.startswith("Spark")
+                                                   and other != OURS))
 
 
 class Iteration:
@@ -116,7 +116,7 @@ class Iteration:
 
 @contextmanager
 def ours(sc: SparkContext, cloud: Cloud) -> Iterator[dict[str, Step]]:
-    """The stock example's functions, translated."""
+    """Yield the stock example's functions, translated."""
     held = cloud.rdd(sc).cache("GPU")
     held.count()
 
@@ -134,7 +134,7 @@ def ours(sc: SparkContext, cloud: Cloud) -> Iterator[dict[str, Step]]:
 
 @contextmanager
 def _spark(sc: SparkContext, cloud: Cloud, kind: str) -> Iterator[dict[str, Step]]:
-    """Blocks in Spark's cache: each task gets its block through a socket, each time."""
+    """Yield the ways with blocks in Spark's cache: each task gets its block through a socket, each time."""
     blocks = cloud.blocks(sc).persist(IN_JVM)
     blocks.count()
 
@@ -149,7 +149,7 @@ def _spark(sc: SparkContext, cloud: Cloud, kind: str) -> Iterator[dict[str, Step
 
 
 def _kept(sc: SparkContext, cloud: Cloud, kind: str, group: Group) -> dict[str, Kept]:
-    """Blocks in the Python workers."""
+    """Return the ways with blocks in the Python workers."""
     ways = {"Spark-C+: blocks kept by Python workers": lambda index, centers: tasks.kmeans_of_kept(
         cloud, index, centers)}
     if kind == "cuda" and peers.cupy is not None:
@@ -163,7 +163,7 @@ def _joined(a: tuple[np.ndarray, np.ndarray], b: tuple[np.ndarray, np.ndarray]) 
 
 @contextmanager
 def _single(device: Device, cloud: Cloud, kind: str) -> Iterator[dict[str, Callable[[int], Step]]]:
-    """Ways in one process, without Spark, on one array of all points; each for a number of centres."""
+    """Yield ways in one process, without Spark, on one array of all points; each for a number of centres."""
     if kind != "cuda":
         points = np.concatenate([cloud.block(index) for index in range(cloud.partitions)])
         ways: dict[str, Callable[[int], Step]] = {"NumPy": lambda _: peers.numpy_kmeans(points)}
@@ -174,27 +174,27 @@ def _single(device: Device, cloud: Cloud, kind: str) -> Iterator[dict[str, Calla
     buffer = filled(device, cloud)
     ways = {BY_HAND: lambda number: ByHand(device, buffer, cloud, number).step}
     if peers.cupy is not None:
-        given = peers.on_device(buffer.address, (cloud.rows, cloud.features))
-        ways["CuPy"] = lambda _: peers.cupy_kmeans(given)
+        data = peers.on_device(buffer.address, (cloud.rows, cloud.features))
+        ways["CuPy"] = lambda _: peers.cupy_kmeans(data)
         if peers.jax is not None:
-            ways["JAX"] = lambda _: peers.jax_kmeans(given, "highest")
-            ways["JAX, TF32"] = lambda _: peers.jax_kmeans(given, "default")
+            ways["JAX"] = lambda _: peers.jax_kmeans(data, "highest")
+            ways["JAX, TF32"] = lambda _: peers.jax_kmeans(data, "default")
     yield ways
     buffer.close()
 
 
 def filled(device: Device, cloud: Cloud) -> Buffer:
-    """All points in one buffer of a device."""
+    """Return all points in one buffer of a device."""
     stream = device.stream()
     whole = device.allocate(cloud.nbytes, stream=stream)
     ends = np.cumsum([0, *[cloud.rows_of(index) for index in range(cloud.partitions)]]) * cloud.features * 4
     device.synchronize(stream=stream)
 
     def fill(index: int) -> None:
-        mine, block = device.stream(), bytes_of(cloud.block(index))
+        own, block = device.stream(), bytes_of(cloud.block(index))
         part = Buffer(device, whole.address + int(ends[index]), block.nbytes)
-        device.copy_in(part, block, stream=mine)
-        device.synchronize(stream=mine)
+        device.copy_in(part, block, stream=own)
+        device.synchronize(stream=own)
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(fill, range(cloud.partitions)))
@@ -235,7 +235,7 @@ class ByHand:
 
 
 def _exact(sc: SparkContext, cloud: Cloud, first: np.ndarray) -> np.ndarray:
-    """The centres after one iteration, in float64."""
+    """Return the centres after one iteration, in float64."""
     centers = first.astype(np.float64)
     sums, counts = cloud.blocks(sc).map(
         lambda block: peers.numpy_kmeans(block.astype(np.float64))(centers)).reduce(_joined)

@@ -1,4 +1,4 @@
-"""What asking costs: requests, plans and actions on tiny cached data, against Spark jobs that do nothing."""
+"""Costs of asking: requests, plans and actions on tiny cached data, against Spark jobs that do nothing."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _report(client: Client) -> None:
 
 
 def _empty_plan(client: Client, number: int, partitions: int) -> Callable[[], None]:
-    """Asks for a plan that the worker knows, as a loop does."""
+    """Return a function that asks for a plan that the worker knows, as a loop does."""
     inputs = tuple(Input(partition, 0, 0, 0, b"", ()) for partition in range(partitions))
     key, encoded = sealed(Plan((LoadStep(0),), (), (), inputs, ()))
 

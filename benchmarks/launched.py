@@ -44,14 +44,14 @@ class Memory:
         return self._buffers[-1]
 
     def put(self, array: np.ndarray) -> Buffer:
-        """An array's copy on the device."""
+        """Put an array's copy on the device."""
         buffer = self.allocate(array.nbytes)
         self.device.copy_in(buffer, np.ascontiguousarray(array).reshape(-1).view(np.uint8), stream=self.stream)
         self.device.synchronize(stream=self.stream)
         return buffer
 
     def put_again(self, array: np.ndarray, nbytes: int) -> Buffer:
-        """An array again and again, so many bytes of it."""
+        """Put an array again and again, so many bytes of it."""
         buffer, data = self.allocate(nbytes), array.reshape(-1)
         count = nbytes // data.itemsize
         for first in range(0, count, len(data)):
@@ -60,18 +60,18 @@ class Memory:
         return buffer
 
     def _put(self, buffer: Buffer, array: np.ndarray, first: int) -> None:
-        """Elements from ``first`` on; the array must last until the stream is synchronized."""
+        """Copy elements from ``first`` on; the array must last until the stream is synchronized."""
         data = array.reshape(-1).view(np.uint8)
         target = Buffer(self.device, buffer.address + first * array.itemsize, data.nbytes)
         self.device.copy_in(target, data, stream=self.stream)
 
     def get(self, buffer: Buffer, dtype: str, count: int, first: int = 0) -> np.ndarray:
-        """So many elements of a buffer."""
-        found = np.zeros(count, dtype)
-        part = Buffer(self.device, buffer.address + first * found.itemsize, found.nbytes)
-        self.device.copy_out(found.view(np.uint8), part, stream=self.stream)
+        """Return so many elements of a buffer."""
+        elements = np.zeros(count, dtype)
+        part = Buffer(self.device, buffer.address + first * elements.itemsize, elements.nbytes)
+        self.device.copy_out(elements.view(np.uint8), part, stream=self.stream)
         self.device.synchronize(stream=self.stream)
-        return found
+        return elements
 
     def keep_only(self, *kept: dict[str, Buffer]) -> None:
         """Close all other buffers."""
@@ -82,13 +82,13 @@ class Memory:
                 buffer.close()
         self._buffers = [buffer for buffer in self._buffers if id(buffer) in wanted]
 
-    def launched(self, source: Source, name: str, grid: Sequence[int], block: Sequence[int], given: Sequence,
+    def launched(self, source: Source, name: str, grid: Sequence[int], block: Sequence[int], arguments: Sequence,
                  shared: int = 0) -> Launched:
-        """Launches a kernel and waits for it."""
+        """Return a function that launches a kernel and waits for it."""
         kernel = self.device.compile(source, name)
 
         def run() -> None:
-            self.device.launch(kernel, tuple(grid), tuple(block), given, shared=shared, stream=self.stream)
+            self.device.launch(kernel, tuple(grid), tuple(block), arguments, shared=shared, stream=self.stream)
             self.device.synchronize(stream=self.stream)
         return run
 
@@ -115,11 +115,11 @@ class Patch(Memory):
         self.size = int(np.prod(cells))
 
     def noisy(self, names: Iterable[str]) -> dict[str, Buffer]:
-        """Fields of noise in [0, 1) that does not fit the grid and comes again."""
+        """Return fields of noise in [0, 1) that does not fit the grid and comes again."""
         return {name: self._noise(np.random.default_rng(seed)) for seed, name in enumerate(names)}
 
     def _noise(self, random: np.random.Generator) -> Buffer:
-        """The slowest axis is filled with a stretch of it, again and again."""
+        """Return a field of noise, whose slowest axis is filled with a stretch of it, again and again."""
         layout, (nz, ny, nx) = self._layout, self._layout.box.shape
         axis, unit = (0, layout.plane) if nz > 1 else (1, layout.pitch)
         extent, head = layout.box.shape[axis], LINE + layout.ghosts[axis] * unit
@@ -138,29 +138,29 @@ class Patch(Memory):
         return buffer
 
     def cells(self, buffer: Buffer) -> np.ndarray:
-        """The cells of a field, on the host."""
+        """Return the cells of a field, on the host."""
         flat = self.get(buffer, "f4", self._layout.elements)
         return self._layout.view(flat).reshape(self._shape)
 
-    def launch(self, kernel: StencilKernel, values: Sequence, given: dict[str, Buffer]
+    def launch(self, kernel: StencilKernel, values: Sequence, fields: dict[str, Buffer]
                ) -> tuple[Launched, dict[str, Buffer]]:
-        """A launch over all cells, and what it writes."""
-        written = {output.name: self._copy(next(iter(given.values()))) for output in kernel.outputs}
+        """Return a launch over all cells, and what it writes."""
+        written = {output.name: self._copy(next(iter(fields.values()))) for output in kernel.outputs}
         addresses = [np.uint64(buffer.address + self._layout.origin * 4)
-                     for buffer in (*(given[name] for name in kernel.fields), *written.values())]
+                     for buffer in (*(fields[name] for name in kernel.fields), *written.values())]
         source = Source(kernel.source, f"{kernel.name}.cu", kernel.options)
         cells = self._layout.box.shape
         return self.launched(source, kernel.name, kernel.grid((0, 0, 0), cells), kernel.block,
                              [*addresses, self._region, *values], kernel.shared), written
 
-    def advanced(self, kernel: StencilKernel, values: Sequence, given: dict[str, Buffer]) -> dict[str, Buffer]:
-        """What a launch over all cells writes."""
-        run, written = self.launch(kernel, values, given)
+    def advanced(self, kernel: StencilKernel, values: Sequence, fields: dict[str, Buffer]) -> dict[str, Buffer]:
+        """Return the fields that a launch over all cells writes."""
+        run, written = self.launch(kernel, values, fields)
         run()
         return written
 
     def differing(self, one: Buffer, other: Buffer) -> int:
-        """How many cells of two fields differ in a bit."""
+        """Count the cells of two fields that differ in a bit."""
         nz, ny, nx = self._layout.box.shape
         counts = self.put(np.full(nz * ny, 1, np.uint32))
         addresses = [np.uint64(each.address + self._layout.origin * 4) for each in (one, other)]
@@ -171,7 +171,7 @@ class Patch(Memory):
         return int(self.get(counts, "u4", nz * ny).sum())
 
     def _copy(self, buffer: Buffer) -> Buffer:
-        """Another buffer of the same content: its ghost cells are 0."""
-        found = self.allocate(buffer.nbytes)
-        self.device.copy_across(found, buffer, stream=self.stream)
-        return found
+        """Return another buffer of the same content: its ghost cells are 0."""
+        copy = self.allocate(buffer.nbytes)
+        self.device.copy_across(copy, buffer, stream=self.stream)
+        return copy

@@ -64,8 +64,8 @@ def measure() -> None:
                           "copy": timed(copy, False), "copy in a pass": timed(copy, True)}), flush=True)
     for buffer in pair:
         buffer.close()
-    for each in (device, *others):
-        each.close()
+    for opened in (device, *others):
+        opened.close()
 
 
 def pairs(samples: int) -> dict[str, dict[str, list[float]]]:

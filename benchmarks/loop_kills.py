@@ -50,7 +50,7 @@ _KILLS_A_RUN = 3
 
 @dataclass(frozen=True)
 class Record:
-    """Where what was found goes: lines of JSON, each of which names its campaign."""
+    """File of what came of campaigns: lines of JSON, each of which names its campaign."""
 
     path: Path | None
     campaign: str
@@ -82,7 +82,7 @@ class Loop:
         return f"{self.name} on {self.nodes}"
 
     def steps(self, track: Track) -> int:
-        """How many take that long."""
+        """Return the number of steps that take that long."""
         steps = self.first_steps
         while (seconds := track.run(self.name, steps).seconds) < self.seconds / 2:
             steps = round(steps * min(8.0, self.seconds / seconds))
@@ -127,30 +127,30 @@ class Asked:
     out: Path | None
 
 
-def run(asked: Asked) -> None:
-    """Campaigns of the loops that are asked for, each with its share of the kills and of the time."""
-    options = OPTIONS | {"spark.vispark.device": asked.device, "spark.vispark.memory": asked.memory,
-                         "spark.vispark.exchange": asked.exchange}
-    record = Record(asked.out, uuid.uuid4().hex[:8])
-    record.add(machine=machine.description(), **machine.commit(), seed=asked.seed,
+def run(wanted: Asked) -> None:
+    """Run campaigns of the loops that are asked for, each with its share of the kills and of the time."""
+    options = OPTIONS | {"spark.vispark.device": wanted.device, "spark.vispark.memory": wanted.memory,
+                         "spark.vispark.exchange": wanted.exchange}
+    record = Record(wanted.out, uuid.uuid4().hex[:8])
+    record.add(machine=machine.description(), **machine.commit(), seed=wanted.seed,
                options={name: str(value) for name, value in options.items()})
-    choice, until = random.Random(asked.seed), time.monotonic() + asked.seconds
-    cases = [case for case in CASES if not asked.only or f"{case[1]} on {case[0]}" in asked.only]
+    choice, until = random.Random(wanted.seed), time.monotonic() + wanted.seconds
+    cases = [case for case in CASES if not wanted.only or f"{case[1]} on {case[0]}" in wanted.only]
     shares = [case[-1] for case in cases]
     for nodes in dict.fromkeys(nodes for nodes, *_ in cases):
         with tracks(nodes, options) as track:
             for index, (on, name, steps, share) in enumerate(cases):
                 if on != nodes:
                     continue
-                kills = max(1, round(asked.kills * share / sum(shares)))
+                kills = max(1, round(wanted.kills * share / sum(shares)))
                 now = time.monotonic()
-                campaign(track, Loop(nodes, name, steps, asked.loop_seconds, asked.exchange), kills,
+                campaign(track, Loop(nodes, name, steps, wanted.loop_seconds, wanted.exchange), kills,
                          now + (until - now) * share / sum(shares[index:]), choice, record)
     topology.shutdown()
 
 
 def summary(lines: Iterable[str]) -> dict[str, dict]:
-    """What a record says of each loop on each device and machine."""
+    """Summarize what a record says of each loop on each device and machine."""
     heads: dict[str, dict] = {}
     calm: dict[tuple[str, str], float] = {}
     runs: defaultdict[str, list[dict]] = defaultdict(list)
@@ -185,12 +185,12 @@ def _figures(runs: list[dict]) -> dict:
 
 
 def _outcome(paths: Iterable[Path]) -> int:
-    """Print what some records say; 1 if anything in them is wrong."""
-    found = summary(line for path in paths for line in path.read_text().splitlines())
-    for place, each in found.items():
-        print(place, json.dumps(each))
-    kills = sum(sum(each["kills"].values()) for each in found.values())
-    bad = [place for place, each in found.items() if each["wrong"] or each["errors"]]
+    """Print what some records say; return 1 if anything in them is wrong."""
+    places = summary(line for path in paths for line in path.read_text().splitlines())
+    for place, figures in places.items():
+        print(place, json.dumps(figures))
+    kills = sum(sum(each["kills"].values()) for each in places.values())
+    bad = [place for place, each in places.items() if each["wrong"] or each["errors"]]
     print(f"{kills} kills; wrong or failed: {bad or 'none'}")
     return 1 if bad else 0
 
@@ -207,11 +207,11 @@ def _outcome(paths: Iterable[Path]) -> int:
 @click.option("--exchange", type=click.Choice(exchange_kinds.names()), default="mpi", show_default=True)
 @click.option("--seed", type=int, default=lambda: time.time_ns() % 10**6, help="Another one each time if left out.")
 @click.option("--out", type=click.Path(path_type=Path), help="The record that is added to.")
-def main(records: tuple[Path, ...], summary: bool, out: Path | None, **asked: Any) -> None:
+def main(records: tuple[Path, ...], summary: bool, out: Path | None, **options: Any) -> None:
     if bool(records) != summary:
         raise click.UsageError("--summary takes records, and a campaign takes none")
     if not summary:
-        run(Asked(**asked, out=out))
+        run(Asked(**options, out=out))
         records = (out,) if out else ()
     sys.exit(_outcome(records))
 

@@ -1,4 +1,4 @@
-"""What calls of ``iterate`` cost in a worker alone, by where they may end: ``python -m benchmarks.loops``.
+"""Costs of calls of ``iterate`` in a worker alone, by the places where they may end: ``python -m benchmarks.loops``.
 
 A loop of heat on 64 blocks, on a device that does nothing: all that is measured is the worker's own work, as processor
 time of its process, for plans that come again and for those that come once. What is read back is NaN, so that a loop
@@ -58,7 +58,7 @@ class Blank(NullDevice):
 
 
 def loop(steps: int, until: float, every: int, check: int) -> Plan:
-    """A plan of a loop whose result is kept."""
+    """Return a plan of a loop whose result is kept."""
     inputs = tuple(Input(index, 4, 0, 0, b"", (0,) * 4, tuple(range(4 * index, 4 * index + 4)))
                    for index in range(PARTITIONS))
     step = IterateStep("iterate heat", (PHASE,), steps, 0, until, every, check)
@@ -66,19 +66,19 @@ def loop(steps: int, until: float, every: int, check: int) -> Plan:
 
 
 def calls(worker: workers.SessionWorker, numbers: Iterator[int], plans: Sequence[Plan]) -> list[float]:
-    """The processor time of calls, each on what the one before gave."""
+    """Return the processor time of calls, each on what the one before gave."""
     vrdd = next(numbers)
     fill_grid(worker, vrdd)
-    found = []
+    seconds = []
     for plan in plans:
         key, encoded = sealed(plan)
         request = Run(vrdd, 1, 60.0, key, encoded, (vrdd, vrdd + 1), (SHARE,), released=(vrdd - 1,))
         started = time.process_time()
         worker.handle(request, [])
-        found.append(time.process_time() - started)
+        seconds.append(time.process_time() - started)
         vrdd += 1
     worker.handle(Release(1, (vrdd,)), [])
-    return found
+    return seconds
 
 
 class Alone(JoinedWorld):
@@ -119,7 +119,7 @@ class Alone(JoinedWorld):
 
 @contextmanager
 def between_nodes(steps: int) -> Iterator[Loop]:
-    """A loop on the half of the grid that one of two nodes has."""
+    """Yield a loop on the half of the grid that one of two nodes has."""
     device, lattice = Blank(), lattice_of(GRID)
     numbers = range(lattice.splits[0] * lattice.splits[1] * lattice.splits[2])
     half = len(numbers) // 2
@@ -157,10 +157,10 @@ def main() -> None:
         cases = {"no test": (-1.0, 1, 0), "until, every step": (0.0, 1, 0), "until, every 10th": (0.0, 10, 0),
                  "until, every 100th": (0.0, 100, 0), "check, every 10th": (-1.0, 1, 10),
                  "until and check, every 10th": (0.0, 10, 10)}
-        for name, asked in cases.items():
-            show(f"{STEPS} steps, {name}", calls(worker, numbers, [loop(STEPS, *asked)] * 300)[20:], STEPS)
-        for name, asked in cases.items():
-            once = [loop(10 * STEPS + place, *asked) for place in range(10)]
+        for name, options in cases.items():
+            show(f"{STEPS} steps, {name}", calls(worker, numbers, [loop(STEPS, *options)] * 300)[20:], STEPS)
+        for name, options in cases.items():
+            once = [loop(10 * STEPS + place, *options) for place in range(10)]
             show(f"{10 * STEPS} steps in one call that comes once, {name}", calls(worker, numbers, once), 10 * STEPS)
         worker.close()
     with between_nodes(10 * STEPS) as between:

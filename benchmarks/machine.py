@@ -1,4 +1,4 @@
-"""What machine a run was on, and what of the software decides its figures."""
+"""Description of the machine that a run was on, and of the software that decides its figures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ROOT = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True)
 class Gpu:
-    """What is said of a GPU."""
+    """Description of a GPU."""
 
     name: str
     multiprocessors: int
@@ -35,7 +35,9 @@ class Gpu:
 
 
 def gpus() -> list[Gpu]:
-    """The GPUs of this machine, as nvidia-smi lists them; none without such a command, or where no GPU may be used."""
+    """Return the GPUs of this machine, as nvidia-smi lists them; none without such a command, or where no GPU may be
+    used.
+    """
     if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
         return []
     rows = _query("name,memory.total")
@@ -43,26 +45,28 @@ def gpus() -> list[Gpu]:
 
 
 def gpus_used() -> int:
-    """How many GPUs the processes of a run may use: those that ``CUDA_VISIBLE_DEVICES`` names."""
+    """Return the number of GPUs that the processes of a run may use: those that ``CUDA_VISIBLE_DEVICES`` names."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     return min(len(gpus()), len(named.split(","))) if named else len(gpus())
 
 
 def cores() -> int:
-    """The cores that this process may keep busy: those it may run on, or fewer where its container has a quota."""
-    found = len(os.sched_getaffinity(0))
+    """Return the number of cores that this process may keep busy: those it may run on, or fewer where its container has
+    a quota.
+    """
+    count = len(os.sched_getaffinity(0))
     quota, _, period = (_QUOTA.read_text() if _QUOTA.is_file() else "max").strip().partition(" ")
-    return found if quota == "max" else max(1, min(found, int(quota) // int(period)))
+    return count if quota == "max" else max(1, min(count, int(quota) // int(period)))
 
 
 def description() -> dict[str, object]:
     """Everything about this machine that a result file keeps; it names no host, user or path."""
-    found = gpus()
+    listed = gpus()
     driver = _query("driver_version")
     return {
         "cpu": _cpu(), "cores": cores(), "memory_bytes": host_memory(),
         "gpus": [{"name": gpu.name, "multiprocessors": gpu.multiprocessors, "memory_bytes": gpu.memory}
-                 for gpu in found],
+                 for gpu in listed],
         "driver": driver[0][0] if driver else None, "kernel": platform.release(),
         "python": platform.python_version(), "java": _java(), "compiler": _first_line(["g++", "--version"]),
         "load_average": list(os.getloadavg()), "packages": _versions(),
@@ -70,7 +74,9 @@ def description() -> dict[str, object]:
 
 
 def commit() -> dict[str, object]:
-    """The commit that runs, and whether files differ from it; without git, what ``VISPARK_COMMIT`` says."""
+    """Return the commit that runs, and the number of files that differ from it; without git, what ``VISPARK_COMMIT``
+    says.
+    """
     name = _first_line(["git", "-C", str(_ROOT), "rev-parse", "HEAD"]) or os.environ.get("VISPARK_COMMIT")
     changed = _output(["git", "-C", str(_ROOT), "status", "--porcelain"])
     return {"commit": name, "changed_files": None if changed is None else len(changed.splitlines())}
@@ -101,13 +107,13 @@ def _java() -> str | None:
 
 def _versions() -> dict[str, str]:
     # Spark may be there without a distribution's metadata.
-    found = {"pyspark": pyspark.__version__}
+    versions = {"pyspark": pyspark.__version__}
     for package in _PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def _first_line(command: Sequence[str]) -> str | None:
@@ -115,9 +121,9 @@ def _first_line(command: Sequence[str]) -> str | None:
 
 
 def _output(command: Sequence[str]) -> str | None:
-    """What a command prints; None where there is no such command or it fails."""
+    """Return the output of a command; None where there is no such command or it fails."""
     try:
-        made = subprocess.run(command, capture_output=True, text=True, check=False)
+        process = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError:
         return None
-    return made.stdout if made.returncode == 0 else None
+    return process.stdout if process.returncode == 0 else None

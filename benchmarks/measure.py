@@ -83,7 +83,7 @@ class Series:
         return self.nbytes / self.median
 
     def quantile(self, share: float) -> float:
-        """The sample below which a share of the others lies, interpolated."""
+        """Return the sample below which a share of the others lies, interpolated."""
         ordered = sorted(self.samples)
         place = share * (len(ordered) - 1)
         below = math.floor(place)
@@ -112,26 +112,30 @@ def interleave(cases: Sequence[Case], samples: int, *, warm_up: int = 2,
 
 def in_rounds(cases: Sequence[Case], samples: int, *, warm_up: int = 2, done: Callable[[str], None] = lambda name: None,
               seconds: float = math.inf) -> Iterator[list[Series]]:
-    """As :func:`interleave`, giving after each round what there is by then; after ``seconds`` none begins any more."""
+    """Do as :func:`interleave`, and yield after each round the series that there are by then; after ``seconds`` none
+    begins any more.
+    """
     repeats = {case.name: _repeats(case, warm_up) for case in cases}
     end = time.monotonic() + seconds
-    found: dict[str, list[float]] = {case.name: [] for case in cases}
+    taken: dict[str, list[float]] = {case.name: [] for case in cases}
     for number in range(samples):
         if number and time.monotonic() > end:
             return
         for case in cases:
-            found[case.name].append(_sample(case, repeats[case.name]))
+            taken[case.name].append(_sample(case, repeats[case.name]))
             done(case.name)
-        yield [Series(case.name, tuple(found[case.name]), repeats[case.name], case.nbytes, case.against)
+        yield [Series(case.name, tuple(taken[case.name]), repeats[case.name], case.nbytes, case.against)
                for case in cases]
 
 
 def in_kernels(run: Callable[[], object]) -> Callable[[], float]:
-    """Does the same under a profile, and gives the seconds that its kernels took, each waited for."""
+    """Return a function that does the same under a profile, and gives the seconds that its kernels took, each waited
+    for.
+    """
     def profiled() -> float:
-        with vispark.profile() as found:
+        with vispark.profile() as profile:
             run()
-        return found.seconds["kernel"]
+        return profile.seconds["kernel"]
     return profiled
 
 

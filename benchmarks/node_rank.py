@@ -36,7 +36,7 @@ class Watched:
         return getattr(self._world, name)
 
     def start(self, staged: Staged, ready: Callable[[], None]) -> Future:
-        """As the world's; cells are packed by then."""
+        """Start as the world does; cells are packed by then."""
         began = time.perf_counter()
 
         def ended(_: Future) -> None:
@@ -48,9 +48,9 @@ class Watched:
 
     def result(self, future: Future) -> Any:
         began = time.perf_counter()
-        found = self._world.result(future)
+        messages = self._world.result(future)
         self.waited += time.perf_counter() - began
-        return found
+        return messages
 
 
 def main(key: str, rank: int, workers: list[str], cube: dict, samples: int) -> None:
@@ -64,7 +64,7 @@ def main(key: str, rank: int, workers: list[str], cube: dict, samples: int) -> N
     device = HostDevice("host:0", cache=KernelCache())
     try:
         with hiding.loops(solver, [device], world) as cases:
-            found: dict[str, list[float]] = {name: [] for name in cases}
+            seconds: dict[str, list[float]] = {name: [] for name in cases}
             travelled: dict[str, list[float]] = {name: [] for name in cases}
             waited: dict[str, list[float]] = {name: [] for name in cases}
             sent: dict[str, int] = {}
@@ -78,10 +78,10 @@ def main(key: str, rank: int, workers: list[str], cube: dict, samples: int) -> N
                     parts = world.travelled, world.waited
                     longest = max(struct.unpack("d", each)[0] for each in world.gather(took))
                     if turn:        # the first one compiles
-                        found[name].append(longest)
+                        seconds[name].append(longest)
                         travelled[name].append(parts[0])
                         waited[name].append(parts[1])
-            print(json.dumps({"samples": found, "sent": sent, "travelled": travelled, "waited": waited}), flush=True)
+            print(json.dumps({"samples": seconds, "sent": sent, "travelled": travelled, "waited": waited}), flush=True)
             sys.stdin.read()        # the world ends with the first one that leaves
     finally:
         world.close()

@@ -36,14 +36,14 @@ def step(directory: str, halos: Halos, stepped: Callable[[Any, Given, Lap], Any]
     """Do a step of this process's blocks, with the strips that MPI brings."""
     rank, blocks = _of(directory)
     with recorder.recording() as lap:
-        given = exchanged(directory, rank, halos, blocks.items())
+        strips = exchanged(directory, rank, halos, blocks.items())
         lap("exchange")
         for position, block in blocks.items():
-            blocks[position] = stepped(block, given.get(position, {}), lap)
+            blocks[position] = stepped(block, strips.get(position, {}), lap)
 
 
 def held(directory: str) -> dict[Any, Any]:
-    """The blocks of this process."""
+    """Return the blocks of this process."""
     return _of(directory)[1]
 
 

@@ -1,4 +1,4 @@
-"""How fast a task makes a block's bytes of its records: what unpickling takes before, and what packing does."""
+"""Speed at which a task makes a block's bytes of its records: of unpickling before, and of packing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LARGE = 8
 
 
 class _Nobody:
-    """Takes pieces as a worker's client would, and copies none of them.
+    """Client that takes pieces as a worker's would, and copies none of them.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class _Nobody:
         return 0
 
     def send(self, piece: Chunk, descriptors: Sequence[int]) -> None:
-        """What is packed is used up at once."""
+        """Use up at once what is packed."""
         self._memory.view(piece.mark, MARK_BYTES)[:] = 0
 
 
@@ -71,7 +71,7 @@ def _packed(records: Any, memory: Payload, start: int) -> None:
 
 
 def _records(nbytes: int) -> Iterator[tuple[str, Any, int]]:
-    """Each form with records of it, or what makes them, and their bytes."""
+    """Yield each form with records of it, or what makes them, and their bytes."""
     width = FEATURES + 1
     rows = np.random.default_rng(0).random((nbytes // 4 // width, width), np.float32)
     tuples = list(map(tuple, rows[:len(rows) // 2].tolist()))

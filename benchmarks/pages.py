@@ -1,4 +1,4 @@
-"""What a loop's speed costs that somebody watches: with the page of its node open, and without, in turn.
+"""Cost for a loop's speed that somebody watches it: with the page of its node open, and without, in turn.
 
     python -m benchmarks.pages [SECONDS]
 
@@ -100,7 +100,7 @@ class Viewer:
 
 
 def _processor_seconds() -> float:
-    """The seconds that this process, the daemon and its device processes have had of processors."""
+    """Return the seconds that this process, the daemon and its device processes have had of processors."""
     numbers = [os.getpid(), *(each.pid for each in leaks.processes_of(os.environ[VARIABLE])
                               if "benchmarks.pages" not in each.command)]
     times = (Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[11:13] for number in set(numbers))
@@ -108,7 +108,7 @@ def _processor_seconds() -> float:
 
 
 def _processor_nanoseconds() -> int:
-    """The nanoseconds of processors that the daemon and its device processes have had."""
+    """Return the nanoseconds of processors that the daemon and its device processes have had."""
     tasks = (task for each in leaks.processes_of(os.environ[VARIABLE]) if "benchmarks.pages" not in each.command
              and each.pid != os.getpid() for task in Path(f"/proc/{each.pid}/task").iterdir())
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
@@ -134,14 +134,14 @@ def sample(rows: vispark.VRDD) -> tuple[float, float]:
 def pairs(rows: vispark.VRDD, viewer: Viewer, count: int) -> Iterator[tuple[tuple[float, float], tuple[float, float]]]:
     """Yield samples without the page and with it; every second pair begins with the page."""
     for number in range(count):
-        found = {}
+        samples = {}
         for is_open in (False, True) if number % 2 == 0 else (True, False):
             if is_open:
                 viewer.turn()
-            found[is_open] = sample(rows)
+            samples[is_open] = sample(rows)
             if is_open:
                 viewer.turn()
-        yield found[False], found[True]
+        yield samples[False], samples[True]
 
 
 @click.command(help=__doc__)
@@ -159,16 +159,16 @@ def main(seconds: float, is_viewer: bool) -> None:
         print(f"a report takes {1e3 * seconds_each:.2f} ms of the worker's processors (mean of {POLLS}): one a second "
               f"is {100 * seconds_each:.2f} % of a processor", flush=True)
         viewer = Viewer()
-        found = list(pairs(rows, viewer, max(2, int(seconds / SAMPLE_SECONDS / 2))))
+        samples = list(pairs(rows, viewer, max(2, int(seconds / SAMPLE_SECONDS / 2))))
         viewer.end()
     print("milliseconds an action of each pair: wall without, with; processors without, with")
-    for alone, shown in found:
+    for alone, shown in samples:
         print("  ".join(f"{1e3 * each:.4f}" for which in (0, 1) for each in (alone[which], shown[which])))
     for name, which in (("wall", 0), ("processors", 1)):
-        costs = sorted(100 * (shown[which] / alone[which] - 1) for alone, shown in found)
+        costs = sorted(100 * (shown[which] / alone[which] - 1) for alone, shown in samples)
         low, high = costs[len(costs) // 4], costs[3 * len(costs) // 4]
-        print(f"{name}: {1e3 * statistics.median(alone[which] for alone, _ in found):.2f} ms an action without, "
-              f"{1e3 * statistics.median(shown[which] for _, shown in found):.2f} ms with the page; costs "
+        print(f"{name}: {1e3 * statistics.median(alone[which] for alone, _ in samples):.2f} ms an action without, "
+              f"{1e3 * statistics.median(shown[which] for _, shown in samples):.2f} ms with the page; costs "
               f"{statistics.median(costs):.1f} % (median of {len(costs)} pairs; half of them {low:.1f} to "
               f"{high:.1f} %)")
 

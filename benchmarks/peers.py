@@ -37,13 +37,13 @@ Step = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 def give_back() -> None:
-    """What CuPy's pool keeps of arrays that are gone goes back to the GPU, where Python workers want it next."""
+    """Give what CuPy's pool keeps of arrays that are gone back to the GPU, where Python workers want it next."""
     if cupy is not None:
         cupy.get_default_memory_pool().free_all_blocks()
 
 
 def on_device(address: int, shape: tuple[int, ...], dtype: str = "float32") -> Any:
-    """CuPy's array over memory that somebody else owns."""
+    """Return CuPy's array over memory that somebody else owns."""
     nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
     memory = cupy.cuda.UnownedMemory(address, nbytes, None)
     return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
@@ -60,13 +60,15 @@ def _cupy_scale() -> Callable[..., Any]:
 
 
 def cupy_gradient(points: Any) -> Callable[[np.ndarray], np.ndarray]:
-    """The gradient over rows of (label, features) as CuPy's users write it: two products and a fused scale between."""
+    """Return the gradient over rows of (label, features) as CuPy's users write it: two products and a fused scale
+    between.
+    """
     y, x = points[:, 0], points[:, 1:]
     return lambda w: cupy.asnumpy(_cupy_scale()(x @ cupy.asarray(w), y) @ x)
 
 
 def jax_gradient(points: Any) -> Callable[[np.ndarray], np.ndarray]:
-    """The same, compiled by XLA as a whole."""
+    """Return the gradient compiled by XLA as a whole."""
     data = jax.dlpack.from_dlpack(points)
     return lambda w: np.asarray(_jax_gradient()(data, w))
 
@@ -82,7 +84,7 @@ def _jax_gradient() -> Callable[..., Any]:
 
 
 def numba_gradient(points: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """The same on all cores of the CPU, a loop over rows that LLVM vectorises along the row."""
+    """Return the gradient on all cores of the CPU, a loop over rows that LLVM vectorises along the row."""
     return lambda w: _numba_gradient()(points, w)
 
 
@@ -94,15 +96,15 @@ def _numba_gradient() -> Callable[..., Any]:
     def gradient(data, w):
         partials = np.zeros((threads, w.size), np.float32)
         for thread in numba.prange(threads):
-            mine = np.zeros(w.size, np.float32)
+            own = np.zeros(w.size, np.float32)
             for row in range(thread * len(data) // threads, (thread + 1) * len(data) // threads):
                 margin = np.float32(0)
                 for j in range(w.size):
                     margin += w[j] * data[row, 1 + j]
                 scale = (1 / (1 + np.exp(-data[row, 0] * margin)) - 1) * data[row, 0]
                 for j in range(w.size):
-                    mine[j] += scale * data[row, 1 + j]
-            partials[thread] = mine
+                    own[j] += scale * data[row, 1 + j]
+            partials[thread] = own
         return partials.sum(axis=0)
     return gradient
 
@@ -110,7 +112,9 @@ def _numba_gradient() -> Callable[..., Any]:
 # -- K-means ----------------------------------------------------------------------------------------------------------
 
 def cupy_kmeans(points: Any) -> Step:
-    """Sums and counts of the points of each centre: products a chunk of rows at a time, in float32."""
+    """Return a step that gives the sums and counts of the points of each centre: products a chunk of rows at a time, in
+    float32.
+    """
     def step(centers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         c = cupy.asarray(centers)
         squares, numbers = (c * c).sum(axis=1), cupy.arange(len(c))
@@ -126,7 +130,7 @@ def cupy_kmeans(points: Any) -> Step:
 
 
 def jax_kmeans(points: Any, precision: str) -> Step:
-    """The same, compiled by XLA; ``precision`` "highest" is float32, "default" TF32."""
+    """Return a step of K-means compiled by XLA; ``precision`` "highest" is float32, "default" TF32."""
     data = jax.dlpack.from_dlpack(points)
 
     def run(centers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -147,7 +151,7 @@ def _jax_kmeans(precision: str) -> Callable[..., Any]:
 
 
 def numpy_kmeans(points: np.ndarray, chunk: int = 4096) -> Step:
-    """The same by BLAS, a chunk of rows at a time."""
+    """Return a step of K-means by BLAS, a chunk of rows at a time."""
     def step(centers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         squares = (centers * centers).sum(axis=1)
         sums, counts = np.zeros_like(centers), np.zeros(len(centers), np.int64)
@@ -162,7 +166,7 @@ def numpy_kmeans(points: np.ndarray, chunk: int = 4096) -> Step:
 
 
 def numba_kmeans(points: np.ndarray) -> Step:
-    """The same on all cores of the CPU, distances as they are defined."""
+    """Return a step of K-means on all cores of the CPU, distances as they are defined."""
     return lambda centers: _numba_kmeans()(points, centers)
 
 
@@ -193,7 +197,7 @@ def _numba_kmeans() -> Callable[..., Any]:
 # -- the heat equation ------------------------------------------------------------------------------------------------
 
 def around(padded: Any) -> tuple[Any, ...]:
-    """Of an array with a rim its inner cells, and their six neighbours."""
+    """Return the inner cells of an array with a rim, and their six neighbours."""
     within = slice(1, -1)
     return (padded[1:-1, 1:-1, 1:-1], padded[2:, within, within], padded[:-2, within, within],
             padded[within, 2:, within], padded[within, :-2, within], padded[within, within, 2:],
@@ -209,13 +213,13 @@ class _Padded:
         self._arrays = [padded, library.zeros_like(padded)]
 
     def corner(self, where: tuple[slice, ...]) -> np.ndarray:
-        found = self._arrays[0][1:-1, 1:-1, 1:-1][where]
-        return found if isinstance(found, np.ndarray) else cupy.asnumpy(found)
+        cells = self._arrays[0][1:-1, 1:-1, 1:-1][where]
+        return cells if isinstance(cells, np.ndarray) else cupy.asnumpy(cells)
 
 
 @cache
 def cupy_heat_step() -> Callable[..., Any]:
-    """One fused kernel over cells and their neighbours."""
+    """Return one fused kernel over cells and their neighbours."""
     @cupy.fuse()
     def step(here, above, below, north, south, east, west, k):
         return here + k * (above + below + north + south + east + west - 6 * here)

@@ -58,12 +58,12 @@ def draw(paths: Sequence[Path], directory: Path, format: str) -> list[Path]:
     """
     if matplotlib is None:
         raise RuntimeError(f"plots need matplotlib: {install('examples')}")
-    found = [results(path) for path in paths]
+    runs = [results(path) for path in paths]
     directory.mkdir(parents=True, exist_ok=True)
     written = []
     with matplotlib.rc_context(_STYLE):
         for kind, make in FIGURES.items():
-            figure = make(found)
+            figure = make(runs)
             if figure is not None:
                 path = directory / f"{kind}.{format}"
                 figure.savefig(path, dpi=130, metadata={"Date": None} if format == "svg" else None)
@@ -72,7 +72,7 @@ def draw(paths: Sequence[Path], directory: Path, format: str) -> list[Path]:
 
 
 def results(path: Path) -> Results:
-    """A kept run."""
+    """Read a kept run."""
     document, groups = read(path)
     count = document.get("gpus_used", len(document["machine"]["gpus"][:1]))
     return Results(path.name, document.get("commit") or "", count, document.get("note", ""), groups)
@@ -89,7 +89,7 @@ def _groups(results: Iterable[Results]) -> Iterator[Group]:
 # -- time by way ------------------------------------------------------------------------------------------------------
 
 def ways(results: Sequence[Results]) -> Figure | None:
-    """Bars of an iteration's median, a line from the first to the third quartile on each; a panel a group.
+    """Draw bars of an iteration's median, a line from the first to the third quartile on each; a panel a group.
 
     The dashed line is the floor: a copy within the device of as many bytes as the iteration must move.
     """
@@ -122,24 +122,26 @@ def _bars(panel: Axes, group: Group) -> None:
         panel.axvline(seconds, color="#9a9a9a", ls="--", lw=1)
     panel.set_xlim(min(medians + floor) / 2, max(medians) * 6)
     panel.invert_yaxis()
-    for place, each in enumerate(series):
-        panel.text(each.quantile(0.75) * 1.1, place, duration(each.median), va="center", fontsize=7)
+    for place, way in enumerate(series):
+        panel.text(way.quantile(0.75) * 1.1, place, duration(way.median), va="center", fontsize=7)
 
 
 # -- whole programs ---------------------------------------------------------------------------------------------------
 
 def _whole(results: Iterable[Results]) -> dict[str, list[Group]]:
-    """Groups of whole programs by program, in the order of their iterations."""
-    found: dict[str, list[Group]] = {}
+    """Return groups of whole programs by program, in the order of their iterations."""
+    programs: dict[str, list[Group]] = {}
     for group in _groups(results):
         if "program" in group.parameters:
-            found.setdefault(group.parameters["program"], []).append(group)
+            programs.setdefault(group.parameters["program"], []).append(group)
     return {program: sorted(groups, key=lambda group: group.parameters["iterations"])
-            for program, groups in found.items()}
+            for program, groups in programs.items()}
 
 
 def breakdown(results: Sequence[Results]) -> Figure | None:
-    """What whole programs spend their time on: a bar a way, of the most iterations that most ways were run with."""
+    """Draw the parts that whole programs spend their time on: a bar a way, of the most iterations that most ways were
+    run with.
+    """
     groups = [max(groups, key=lambda group: (len(_with_parts(group)), group.parameters["iterations"]))
               for groups in _whole(results).values()]
     if not groups:
@@ -174,7 +176,7 @@ def _stacks(panel: Axes, group: Group) -> None:
 
 
 def iterations(results: Sequence[Results]) -> Figure | None:
-    """Seconds of whole programs by their iterations, a line a way."""
+    """Draw the seconds of whole programs by their iterations, a line a way."""
     programs = {program: groups for program, groups in _whole(results).items() if len(groups) > 1}
     lines = {program: _lines((group.parameters["iterations"], group) for group in groups)
              for program, groups in programs.items()}
@@ -184,70 +186,73 @@ def iterations(results: Sequence[Results]) -> Figure | None:
 # -- time by size and by GPUs -----------------------------------------------------------------------------------------
 
 def sizes(results: Sequence[Results]) -> Figure | None:
-    """An iteration's median by the bytes of the data, for programs that one run had at several sizes; a line a way."""
+    """Draw an iteration's median by the bytes of the data, for programs that one run had at several sizes; a line a
+    way.
+    """
     lines = {}
-    for each in results:
-        found: dict[str, list[tuple[float, Group]]] = {}
-        for group in each.groups:
+    for run in results:
+        sized: dict[str, list[tuple[float, Group]]] = {}
+        for group in run.groups:
             if group.name.startswith(_PROGRAMS) and "bytes" in group.parameters:
                 number = f", K = {group.parameters['centers']}" if "centers" in group.parameters else ""
-                found.setdefault(group.name.partition(",")[0] + number, []).append(
+                sized.setdefault(group.name.partition(",")[0] + number, []).append(
                     (group.parameters["bytes"] / 1e9, group))
-        lines |= {title: _lines(sorted(groups, key=lambda pair: pair[0])) for title, groups in found.items()
+        lines |= {title: _lines(sorted(groups, key=lambda pair: pair[0])) for title, groups in sized.items()
                   if len({size for size, _ in groups}) > 1}
     return _panels(lines, "GB of data", "seconds an iteration") if lines else None
 
 
 def scaling(results: Sequence[Results]) -> dict[str, dict[int, float]]:
-    """Seconds by the number of GPUs, of what was measured on several: from the driver, and loops in one process.
+    """Return the seconds by the number of GPUs, of what was measured on several: from the driver, and loops in one
+    process.
 
     Raises
     ------
     ValueError
         If two files have a case on the same number of GPUs: of which run it is to be taken, is not known.
     """
-    found: dict[str, dict[int, float]] = {}
+    times: dict[str, dict[int, float]] = {}
     files: dict[tuple[str, int], str] = {}
 
     def took(name: str, count: int, series: Series, file: str) -> None:
         other = files.setdefault((name, count), file)
         if other != file:
             raise ValueError(f"{name} is in {other} and in {file} with the same number of GPUs; leave one of them out")
-        found.setdefault(name, {}).setdefault(count, series.median)
+        times.setdefault(name, {}).setdefault(count, series.median)
 
-    for each in results:
-        for group in each.groups:
+    for run in results:
+        for group in run.groups:
             for series in group.series:
                 if group.name.startswith(_PROGRAMS) and series.name.startswith("vispark"):
-                    took(f"{group.name}: {series.name}", each.gpus, series, each.name)
+                    took(f"{group.name}: {series.name}", run.gpus, series, run.name)
                 elif group.name.startswith("exchanges of") and series.name.startswith("the loop, "):
                     name = f"{group.name.removeprefix('exchanges of ')}: in one process"
-                    took(name, int(series.name.split()[2]), series, each.name)
-    return {name: dict(sorted(by.items())) for name, by in found.items() if len(by) > 1}
+                    took(name, int(series.name.split()[2]), series, run.name)
+    return {name: dict(sorted(by.items())) for name, by in times.items() if len(by) > 1}
 
 
 def scaling_table(results: Sequence[Results]) -> Table:
-    """The same as a table: the time, and how many times as fast as on the fewest GPUs."""
-    found = scaling(results)
-    counts = sorted({count for by in found.values() for count in by})
-    made = Table("program", *(f"{count} GPU{'s' if count > 1 else ''}" for count in counts))
-    for name, by in found.items():
+    """Return a table of those seconds, and of how many times as fast that is as on the fewest GPUs."""
+    times = scaling(results)
+    counts = sorted({count for by in times.values() for count in by})
+    shown = Table("program", *(f"{count} GPU{'s' if count > 1 else ''}" for count in counts))
+    for name, by in times.items():
         first = next(iter(by.values()))
-        made.add_row(name, *(f"{duration(by[count])}, {first / by[count]:.2f} times" if count in by else ""
-                             for count in counts))
-    return made
+        shown.add_row(name, *(f"{duration(by[count])}, {first / by[count]:.2f} times" if count in by else ""
+                              for count in counts))
+    return shown
 
 
 def gpus(results: Sequence[Results]) -> Figure | None:
-    """How many times as fast vispark is on several GPUs as on the fewest that were measured."""
-    found = scaling(results)
-    if not found:
+    """Draw the number of times as fast that vispark is on several GPUs as on the fewest that were measured."""
+    times = scaling(results)
+    if not times:
         return None
     figure = Figure(figsize=(5, 3.6))
     panel = figure.subplots()
-    counts = sorted({count for by in found.values() for count in by})
+    counts = sorted({count for by in times.values() for count in by})
     panel.plot(counts, [count / counts[0] for count in counts], color="#9a9a9a", ls="--", label="as many times")
-    for marker, (name, by) in zip(_MARKERS, found.items(), strict=False):
+    for marker, (name, by) in zip(_MARKERS, times.items(), strict=False):
         first = next(iter(by))
         panel.plot(list(by), [by[first] / seconds * first / counts[0] for seconds in by.values()], marker=marker,
                    label=name)
@@ -259,15 +264,15 @@ def gpus(results: Sequence[Results]) -> Figure | None:
 
 
 def _lines(groups: Iterable[tuple[float, Group]]) -> dict[str, tuple[list[float], list[float]]]:
-    """Of each way that is at several places the places and the medians."""
-    found: dict[str, tuple[list[float], list[float]]] = {}
+    """Return the places and the medians of each way that is at several places."""
+    lines: dict[str, tuple[list[float], list[float]]] = {}
     for place, group in groups:
         for series in group.series:
             if series.name != FLOOR and not series.name.endswith("vispark.profile()"):
-                places, medians = found.setdefault(series.name, ([], []))
+                places, medians = lines.setdefault(series.name, ([], []))
                 places.append(place)
                 medians.append(series.median)
-    return {name: line for name, line in found.items() if len(line[0]) > 1}
+    return {name: line for name, line in lines.items() if len(line[0]) > 1}
 
 
 def _panels(lines: dict[str, dict[str, tuple[list[float], list[float]]]], across: str, up: str) -> Figure:

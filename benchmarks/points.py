@@ -37,11 +37,11 @@ class Points:
         return self.rows * (FEATURES + 1) * 4
 
     def rows_of(self, partition: int) -> int:
-        """The rows of a partition; the first ones have one more where they do not come out even."""
+        """Return the number of rows of a partition; the first ones have one more where they do not come out even."""
         return self.rows // self.partitions + (partition < self.rows % self.partitions)
 
     def block(self, partition: int) -> np.ndarray:
-        """A partition's rows, float32 of shape (rows, 41); the same each time."""
+        """Return a partition's rows, float32 of shape (rows, 41); the same each time."""
         rng = np.random.default_rng(partition)
         block = rng.random((self.rows_of(partition), FEATURES + 1), np.float32)
         block -= np.float32(0.5)
@@ -50,7 +50,7 @@ class Points:
         return block
 
     def rdd(self, sc: SparkContext) -> RDD:
-        """(partition, block) pairs, one in each partition, made in the executors."""
+        """Return (partition, block) pairs, one in each partition, made in the executors."""
         return sc.parallelize(range(self.partitions), self.partitions).map(self.pair)
 
     def pair(self, partition: int) -> tuple[int, np.ndarray]:
@@ -58,7 +58,7 @@ class Points:
 
 
 def gradient(block: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """The gradient over a block, of the dtype of ``w``; (40,)."""
+    """Return the gradient over a block, of the dtype of ``w``; (40,)."""
     total = np.zeros(FEATURES, w.dtype)
     for first in range(0, len(block), _CACHED_ROWS):
         part = block[first:first + _CACHED_ROWS].astype(w.dtype, copy=False)
@@ -69,7 +69,7 @@ def gradient(block: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Fused:
-    """How the one-pass kernel is compiled and launched on a kind of device.
+    """Options of compiling and launching the one-pass kernel on a kind of device.
 
     Attributes
     ----------

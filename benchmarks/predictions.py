@@ -115,10 +115,10 @@ def predicted(program: PredictedProgram, elements: int, device: DeviceRates,
     action = CapturedCall(1, "", 0, 0, 0, "collect" if program.collects else "reduceByKey" if program.keys else
                           "reduce", probes={device.runs: [probed.plan, probed.record]} if probed else {})
     work = kernel_work(count * (bytes_of(sample) or 0.0), count, mapped, [action, mapped])
-    found = predict_pass(PassWork([work]), device)
-    if not isinstance(found, Interval):
-        raise click.ClickException(f"{program.name}: {found}")
-    return found
+    interval = predict_pass(PassWork([work]), device)
+    if not isinstance(interval, Interval):
+        raise click.ClickException(f"{program.name}: {interval}")
+    return interval
 
 
 def sample_of(program: PredictedProgram) -> list[Any]:
@@ -136,8 +136,8 @@ def passed(program: PredictedProgram, held: Any) -> Any:
 
 def measured(sc: SparkContext, program: PredictedProgram, elements: int, clock: Callable[[], float]) -> float:
     """Return the median of a program's passes on the context's device, in seconds."""
-    made: Any = sc.parallelize([program], 1).mapPartitions(partial(_made, elements))
-    held = made.cache("GPU")
+    records: Any = sc.parallelize([program], 1).mapPartitions(partial(_made, elements))
+    held = records.cache("GPU")
     held.count()
     passed(program, held)
     seconds: list[float] = []
@@ -165,7 +165,7 @@ def line_of(row: dict[str, Any]) -> str:
 
 
 def summary(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield what the table comes to."""
+    """Yield the lines that the table comes to."""
     yield f"\n{_summary([row['ratio'] for row in rows])}; " \
           f"{sum(row['low'] <= row['measured'] <= row['high'] for row in rows)} inside their interval"
     yield f"without a probe {_summary([row['unprobed'] for row in rows])}"
@@ -180,10 +180,10 @@ def compared(sc: SparkContext, program: PredictedProgram, elements: int, device:
              clock: Callable[[], float]) -> dict[str, Any]:
     """Return a program's row of the table: predicted with and without a probe, and measured."""
     seen = probe(sc, sample_of(program), partial(passed, program), clock)
-    plain, found = predicted(program, elements, device), predicted(program, elements, device, seen)
+    plain, probed = predicted(program, elements, device), predicted(program, elements, device, seen)
     seconds = measured(sc, program, elements, clock)
-    return {"program": program.name, "low": found.low * 1e3, "high": found.high * 1e3, "measured": seconds * 1e3,
-            "ratio": seconds / (found.low * found.high) ** 0.5, "unprobed": seconds / (plain.low * plain.high) ** 0.5,
+    return {"program": program.name, "low": probed.low * 1e3, "high": probed.high * 1e3, "measured": seconds * 1e3,
+            "ratio": seconds / (probed.low * probed.high) ** 0.5, "unprobed": seconds / (plain.low * plain.high) ** 0.5,
             "probe": seen and [seen.plan, seen.record]}
 
 
@@ -206,8 +206,8 @@ def main(device: str, elements: int, calibration: Path | None, clock: str, only:
         with SparkContext(conf=conf) as sc:
             if calibration is None:
                 calibration = Path(folder) / "calibration.json"
-                found = measure(sc, most_elements(), clock=now)
-                written(calibration, device, device, found, os.getloadavg()[0], device)
+                figures = measure(sc, most_elements(), clock=now)
+                written(calibration, device, device, figures, os.getloadavg()[0], device)
             rates, = calibrated_device(calibration).values()
             kept = json.loads(calibration.read_text(encoding="utf-8"))
             click.echo(HEAD)

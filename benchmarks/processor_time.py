@@ -66,9 +66,9 @@ def regression(context: SparkContext, rows: int, iterations: int) -> tuple[float
         w = w - np.float32(1e-4) * points.vmap(gradient, w).reduce(lambda a, b: a + b)
 
     measured(1, once, 30)
-    found = measured(1, once, iterations)
+    times = measured(1, once, iterations)
     points.uncache()
-    return found
+    return times
 
 
 def grid(context: SparkContext, steps: int) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -103,11 +103,11 @@ def main() -> None:
     conf = SparkConf().setMaster("local[1]").set("spark.ui.enabled", "false").set("spark.vispark.device", "host")
     context = SparkContext(conf=conf)
     context.setLogLevel("ERROR")
-    found = {"logistic regression, 1,000 rows": regression(context, 1000, 600),
+    times = {"logistic regression, 1,000 rows": regression(context, 1000, 600),
              "logistic regression, 100,000 rows": regression(context, 100_000, 100)}
-    found["heat, 512 x 512, in one call"], found["heat, 512 x 512, step by step"] = grid(context, 3000)
+    times["heat, 512 x 512, in one call"], times["heat, 512 x 512, step by step"] = grid(context, 3000)
     context.stop()
-    for name, (driver, workers) in found.items():
+    for name, (driver, workers) in times.items():
         print(f"{name:36} driver {driver:.3f} ms, workers {workers:.3f} ms, together {driver + workers:.3f} ms")
 
 

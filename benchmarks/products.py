@@ -137,42 +137,42 @@ def _given(function: Callable[..., Any], *arguments: np.ndarray) -> Callable[[An
 def rows_of(count: int, width: int, seed: int) -> np.ndarray:
     """Return rows whose first number is a class and a key; of many rows some come again."""
     drawn = np.random.default_rng(seed).standard_normal((min(count, 1 << 16), width), np.float32)
-    found = np.resize(drawn, (count, width))
-    found[:, 0] = np.arange(count) % CLASSES if width == 129 else np.arange(count) * 7 % KEYS
+    rows = np.resize(drawn, (count, width))
+    rows[:, 0] = np.arange(count) % CLASSES if width == 129 else np.arange(count) * 7 % KEYS
     if width not in (129, 11):
-        found[:, 0] /= KEYS
-    return found
+        rows[:, 0] /= KEYS
+    return rows
 
 
 def least(run: Callable[[], Any], samples: int) -> float:
     """Return the milliseconds of the fastest run, after two others."""
-    found = []
+    seconds = []
     for _ in range(samples + 2):
         start = time.perf_counter()
         run()
-        found.append(time.perf_counter() - start)
-    return 1e3 * min(found[2:])
+        seconds.append(time.perf_counter() - start)
+    return 1e3 * min(seconds[2:])
 
 
 def measure(sc: SparkContext, one: Sum, samples: int, partitions: int, rate: float) -> str:
     """Return one line: what was measured of a sum."""
-    each = -(-one.rows // partitions)
+    count = -(-one.rows // partitions)
     points = sc.parallelize(range(partitions), partitions).mapPartitions(
-        lambda numbers: Rows(rows_of(each, one.width, number) for number in numbers)).cache("GPU")
+        lambda numbers: Rows(rows_of(count, one.width, number) for number in numbers)).cache("GPU")
     points.count()
     run = one.ours(points)
-    found = run()
-    off = _off(one, table_of(found) if isinstance(found, list) else found, each, partitions)
+    result = run()
+    off = _off(one, table_of(result) if isinstance(result, list) else result, count, partitions)
     ours, kernels = least(run, samples), least_in_kernels(run, samples)
-    nbytes = 4 * each * partitions * one.width
-    floor = 1e3 * max(nbytes / rate, 2 * one.products * each * partitions / SPLIT)
+    nbytes = 4 * count * partitions * one.width
+    floor = 1e3 * max(nbytes / rate, 2 * one.products * count * partitions / SPLIT)
     other = float("nan")
     if one.jax:
-        data = peers.jnp.concatenate([peers.jnp.asarray(rows_of(each, one.width, i)) for i in range(partitions)])
+        data = peers.jnp.concatenate([peers.jnp.asarray(rows_of(count, one.width, i)) for i in range(partitions)])
         other = least(lambda: peers.jax.tree.map(np.asarray, one.jax(data)), samples)
         del data
     points.unpersist()
-    return (f"{one.name:20} {each * partitions:>10,} rows  ours {ours:8.3f} ms (kernels {kernels:8.3f})"
+    return (f"{one.name:20} {count * partitions:>10,} rows  ours {ours:8.3f} ms (kernels {kernels:8.3f})"
             f"  JAX {other:8.3f} ms  floor {floor:7.3f} ms"
             f"  x floor {ours / floor:6.2f}  JAX / ours {other / ours:6.2f}  off {off:.1e}")
 
@@ -183,17 +183,17 @@ def least_in_kernels(run: Callable[[], Any], samples: int) -> float:
     return 1e3 * min(timed() for _ in range(samples))
 
 
-def _off(one: Sum, found: Any, each: int, partitions: int) -> float:
-    """Return how far a sum is from that of float64, as a share of its largest number."""
+def _off(one: Sum, result: Any, count: int, partitions: int) -> float:
+    """Return the difference of a sum from that of float64, as a share of its largest number."""
     step = 1 << 16
     wanted: list[Any] = []
     for number in range(partitions):
-        rows = rows_of(each, one.width, number)
-        for first in range(0, each, step):
+        rows = rows_of(count, one.width, number)
+        for first in range(0, count, step):
             some = one.exact(rows[first:first + step].astype(np.float64))
             parts = some if isinstance(some, tuple) else (some,)
             wanted = [a + b for a, b in zip(wanted, parts, strict=True)] if wanted else list(parts)
-    parts = found if isinstance(found, tuple) else (found,)
+    parts = result if isinstance(result, tuple) else (result,)
     return max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(parts, wanted, strict=True))
 
 

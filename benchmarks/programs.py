@@ -56,33 +56,33 @@ class Program:
 
 
 def both(program: Callable[[int], np.ndarray]) -> dict[str, Way]:
-    """Ours as it is, and under a profile, which waits for each step."""
+    """Return ours as it is, and under a profile, which waits for each step."""
     def plain(iterations: int) -> Ran:
         start = time.perf_counter()
         result = program(iterations)
         return Ran(time.perf_counter() - start, result)
 
     def profiled(iterations: int) -> Ran:
-        with vispark.profile() as found:
+        with vispark.profile() as profile:
             result = program(iterations)
-        return Ran(found.total, result, found.seconds)
+        return Ran(profile.total, result, profile.seconds)
 
     return {OURS: plain, PROFILED: profiled}
 
 
 def by_spark(sc: SparkContext, program: Callable[[int, LapRecorder], np.ndarray]) -> Way:
-    """A program of Spark jobs whose tasks tell what they do; the rest is what Spark notes of them."""
+    """Return the way of a program of Spark jobs whose tasks tell what they do; the rest is what Spark notes of them."""
     def run(iterations: int) -> Ran:
         recorder = LapRecorder.by(sc)
-        with vispark.profile() as found:
+        with vispark.profile() as profile:
             result = program(iterations, recorder)
-            recorder.tell(found)
-        return Ran(found.total, result, found.seconds)
+            recorder.tell(profile)
+        return Ran(profile.total, result, profile.seconds)
     return run
 
 
 def alone(program: Callable[[int, Lap], np.ndarray]) -> Way:
-    """A program of one process, which tells what it does."""
+    """Return the way of a program of one process, which tells what it does."""
     def run(iterations: int) -> Ran:
         spent, start = TaskSeconds(), time.perf_counter()
         result = program(iterations, spent.lap)
@@ -92,7 +92,7 @@ def alone(program: Callable[[int, Lap], np.ndarray]) -> Way:
 
 
 def by_kind(parts: Iterable[dict[str, float]]) -> dict[str, list[float]]:
-    """The seconds of each kind of work, a number for each sample."""
-    found = list(parts)
-    kinds = dict.fromkeys(kind for each in found for kind in each)
-    return {kind: [each.get(kind, 0.0) for each in found] for kind in kinds}
+    """Return the seconds of each kind of work, a number for each sample."""
+    samples = list(parts)
+    kinds = dict.fromkeys(kind for each in samples for kind in each)
+    return {kind: [each.get(kind, 0.0) for each in samples] for kind in kinds}

@@ -27,7 +27,7 @@ _LEFT_OUT = (SPARK_C_KEPT,)
 
 @contextmanager
 def heated(here: Here, cube: Cube) -> Iterator[Program]:
-    """The heat equation."""
+    """Yield the program of the heat equation."""
     def ours(iterations: int) -> np.ndarray:
         grid = vispark.Grid(cube.shape, splits=cube.splits, halo=1, boundary=0.0)
         cells = grid.scatter(here.sc, heat.initial).cache("GPU")
@@ -45,7 +45,8 @@ def heated(here: Here, cube: Cube) -> Iterator[Program]:
 
 @contextmanager
 def flowing(here: Here, plane: Plane) -> Iterator[Program]:
-    """The Navier-Stokes equations; the result is the velocity u, and ours brings all six fields."""
+    """Yield the program of the Navier-Stokes equations; the result is the velocity u, and ours brings all six fields.
+    """
     def ours(iterations: int) -> np.ndarray:
         fields = flow.at_start(here.sc, plane).iterate(flow.PHASES, steps=iterations * plane.steps, progress=False)
         return vispark.Grid.gather(fields)["u"]
@@ -62,21 +63,21 @@ def flowing(here: Here, plane: Plane) -> Iterator[Program]:
 # -- Spark jobs -------------------------------------------------------------------------------------------------------
 
 def _by_spark(here: Here, stepping: Stepping, steps: int, stack: ExitStack, skipped: dict[str, str]) -> dict[str, Way]:
-    """The ways with a job a step. MPI's ranks are up beforehand, as the Spark context is."""
+    """Return the ways with a job a step. MPI's ranks are up beforehand, as the Spark context is."""
     sc = here.sc
-    made = blocks.joins(sc, stepping, here.kind)
+    ways = blocks.joins(sc, stepping, here.kind)
     by_ranks = {name: way for name, way in blocks.by_ranks(sc, stepping, here.kind, skipped).items()
                 if name not in _LEFT_OUT}
     try:
         directory = stack.enter_context(ranks(blocks.at_once(sc, stepping.halos), stepping.halos)) if by_ranks else ""
-        made |= {name: partial(way, directory) for name, way in by_ranks.items()}
+        ways |= {name: partial(way, directory) for name, way in by_ranks.items()}
     except TimeoutError as error:
         skipped |= dict.fromkeys(by_ranks, str(error))
     for name in _LEFT_OUT:
         skipped.pop(name, None)
-    if SPARK_G not in made:
+    if SPARK_G not in ways:
         skipped |= dict.fromkeys((SPARK_G, SPARK_G_KEPT), NO_GPU)
-    return {name: by_spark(sc, partial(_stepped, stepping, steps, way)) for name, way in made.items()}
+    return {name: by_spark(sc, partial(_stepped, stepping, steps, way)) for name, way in ways.items()}
 
 
 def _stepped(stepping: Stepping, steps: int, make: Callable[..., AbstractContextManager[Stepper]], iterations: int,
@@ -84,31 +85,31 @@ def _stepped(stepping: Stepping, steps: int, make: Callable[..., AbstractContext
     with make(recorder=recorder) as way:
         for _ in range(iterations * steps):
             way.advance(1)
-        found = np.empty(stepping.grid.shape, np.float32)
+        cells = np.empty(stepping.grid.shape, np.float32)
         places = {key.position: key.slices for key in stepping.grid.blocks()}
         for position, block in way.blocks() if way.blocks else ():
-            found[places[position]] = block
-    return found
+            cells[places[position]] = block
+    return cells
 
 
 # -- one process ------------------------------------------------------------------------------------------------------
 
 def _in_process(cells: Callable[[], Any], make: Callable[[Any, ExitStack], Any], shape: tuple[int, ...], steps: int,
                 iterations: int, lap: Lap) -> np.ndarray:
-    made = cells()
+    start = cells()
     lap("parse")
     with ExitStack() as stack:
-        way = make(made, stack)
+        way = make(start, stack)
         lap("host-to-device")
         way.advance(iterations * steps)
         lap("kernel")
-        found = way.corner(tuple([slice(0, extent) for extent in shape]))
+        result = way.corner(tuple([slice(0, extent) for extent in shape]))
         lap("transport")
-    return found
+    return result
 
 
 def _heat_alone(here: Here, cube: Cube) -> dict[str, Callable[[np.ndarray, ExitStack], Any]]:
-    """What one writes without Spark; each takes the cells, and what to give back afterwards."""
+    """Return the ways that one writes without Spark; each takes the cells, and what to give back afterwards."""
     if here.kind != "cuda":
         return {"NumPy": lambda cells, _: peers.NumpyHeat(cells, heat.NUMBER)} | (
             {"Numba": lambda cells, _: peers.NumbaHeat(cells, heat.NUMBER)} if peers.numba is not None else {})
@@ -118,34 +119,34 @@ def _heat_alone(here: Here, cube: Cube) -> dict[str, Callable[[np.ndarray, ExitS
         stack.callback(arrays.close)
         return heat.bare(arrays, cells, name)
 
-    found = {heat.LOOPS[name]: partial(bare, name) for name in heat.launches(cube.shape)}
+    ways = {heat.LOOPS[name]: partial(bare, name) for name in heat.launches(cube.shape)}
     if peers.cupy is not None:
-        found["CuPy"] = lambda cells, _: _there(peers.CupyHeat(peers.cupy.asarray(cells), heat.NUMBER))
+        ways["CuPy"] = lambda cells, _: _there(peers.CupyHeat(peers.cupy.asarray(cells), heat.NUMBER))
         if peers.jax is not None:
-            found["JAX"] = lambda cells, _: peers.JaxHeat(_there(peers.cupy.asarray(cells)), heat.NUMBER)
-    return found
+            ways["JAX"] = lambda cells, _: peers.JaxHeat(_there(peers.cupy.asarray(cells)), heat.NUMBER)
+    return ways
 
 
 def _flow_alone(here: Here, plane: Plane) -> dict[str, Callable[[dict[str, np.ndarray], ExitStack], Any]]:
-    """As above, from the fields."""
+    """Return the ways as above, from the fields."""
     def bare(fields: dict[str, np.ndarray], stack: ExitStack) -> Stepper:
         arrays = Arrays(here.device, plane.shape)
         stack.callback(arrays.close)
         return flow.bare(arrays, fields)
 
-    found: dict[str, Callable[[dict[str, np.ndarray], ExitStack], Any]] = {flow.BARE: bare}
+    ways: dict[str, Callable[[dict[str, np.ndarray], ExitStack], Any]] = {flow.BARE: bare}
     if here.kind != "cuda":
-        found["NumPy"] = lambda fields, _: flow_peers.SlicedFlow(np, fields)
+        ways["NumPy"] = lambda fields, _: flow_peers.SlicedFlow(np, fields)
         if peers.numba is not None:
-            found["Numba"] = lambda fields, _: flow_peers.NumbaFlow(fields)
+            ways["Numba"] = lambda fields, _: flow_peers.NumbaFlow(fields)
     elif peers.cupy is not None:
-        found["CuPy"] = lambda fields, _: _there(flow_peers.SlicedFlow(peers.cupy, fields))
+        ways["CuPy"] = lambda fields, _: _there(flow_peers.SlicedFlow(peers.cupy, fields))
         if peers.jax is not None:
-            found["JAX"] = lambda fields, _: flow_peers.JaxFlow(fields)
-    return found
+            ways["JAX"] = lambda fields, _: flow_peers.JaxFlow(fields)
+    return ways
 
 
 def _there(what: Any) -> Any:
-    """The same, once it is on the GPU."""
+    """Return cells once they are on the GPU."""
     peers.cupy.cuda.Stream.null.synchronize()
     return what

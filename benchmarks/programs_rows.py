@@ -43,7 +43,7 @@ Share = Callable[[Any, np.ndarray, Lap], np.ndarray]
 
 @dataclass(frozen=True)
 class Here:
-    """Where programs run: the context, a device of this process's, and processes that parse beside each other."""
+    """Place where programs run: the context, a device of this process's, and processes that parse beside each other."""
 
     sc: SparkContext
     kind: str
@@ -51,14 +51,14 @@ class Here:
     fused: Fused
     parsers: Executor
 
-    def read(self, found: Sequence[TextSplit]) -> np.ndarray:
-        """The rows of a file, as the ways without Spark read them."""
-        return np.concatenate(list(self.parsers.map(text.numbers, found)))
+    def read(self, pieces: Sequence[TextSplit]) -> np.ndarray:
+        """Return the rows of a file, as the ways without Spark read them."""
+        return np.concatenate(list(self.parsers.map(text.numbers, pieces)))
 
 
 @dataclass(frozen=True)
 class Iterated:
-    """What the ways share: where it starts, and how the sum of all partitions' shares changes it."""
+    """Loop that the ways share: its start, and the change by the sum of all partitions' shares."""
 
     path: Path
     start: np.ndarray
@@ -93,7 +93,7 @@ def regression(here: Here, directory: Path, nbytes: int) -> Iterator[Program]:
 
 @contextmanager
 def clusters(here: Here, directory: Path, nbytes: int, features: int, centers: int) -> Iterator[Program]:
-    """K-means of a file of points."""
+    """Yield the program of K-means of a file of points."""
     path, cloud = directory / "cloud.txt", Cloud(_ROWS, features, centers, 1)
     nbytes = text.write(path, nbytes, cloud.block(0))
     what, skipped = Iterated(path, cloud.first_centers(centers), _moved), {}
@@ -139,7 +139,7 @@ def _kmeans(sc: SparkContext, what: Iterated, iterations: int) -> np.ndarray:
 # -- Spark jobs -------------------------------------------------------------------------------------------------------
 
 def _by_spark(here: Here, what: Iterated, shares: dict[str, Share]) -> dict[str, Way]:
-    """Blocks in Spark's cache, and a job an iteration."""
+    """Return the ways with blocks in Spark's cache, and a job an iteration."""
     return {name: by_spark(here.sc, partial(_jobs, here.sc, what, share)) for name, share in shares.items()}
 
 
@@ -148,10 +148,10 @@ def _jobs(sc: SparkContext, what: Iterated, share: Share, iterations: int, recor
         partial(_parsed, recorder=recorder)).persist(IN_JVM)
     # In the JVM: with the first iteration a Python worker would wait for another one that parses.
     blocks._jrdd.count()
-    found = what.loop(iterations, lambda state: blocks.mapPartitions(
+    result = what.loop(iterations, lambda state: blocks.mapPartitions(
         partial(_shares, share=share, state=state, recorder=recorder)).reduce(add))
     blocks.unpersist()
-    return found
+    return result
 
 
 def _parsed(lines: Iterator[str], recorder: LapRecorder) -> Iterator[np.ndarray]:
@@ -171,34 +171,36 @@ def _shares(blocks: Iterator[np.ndarray], share: Share, state: np.ndarray,
 
 
 def _numpy_gradient(block: np.ndarray, w: np.ndarray, lap: Lap) -> np.ndarray:
-    found = gradient(block, w)
+    total = gradient(block, w)
     lap("kernel")
-    return found
+    return total
 
 
 def _numpy_kmeans(block: np.ndarray, centers: np.ndarray, lap: Lap) -> np.ndarray:
-    found = tasks.flat(peers.numpy_kmeans(block)(centers))
+    total = tasks.flat(peers.numpy_kmeans(block)(centers))
     lap("kernel")
-    return found
+    return total
 
 
-def _moved(centers: np.ndarray, found: np.ndarray) -> np.ndarray:
-    sums, counts = found[:, :-1], found[:, -1:]
+def _moved(centers: np.ndarray, totals: np.ndarray) -> np.ndarray:
+    sums, counts = totals[:, :-1], totals[:, -1:]
     return np.where(counts > 0, sums / np.maximum(counts, 1), centers)
 
 
 def _kept(here: Here, what: Iterated, stack: ExitStack, put: Callable[[np.ndarray], Any],
           step: Callable[[Any, np.ndarray], np.ndarray]) -> Way:
-    """A Python worker a core, which parses its part of the file and keeps it on the GPU; a barrier job an iteration."""
+    """Return the way with a Python worker a core, which parses its part of the file and keeps it on the GPU; a barrier
+    job an iteration.
+    """
     sc, directory = here.sc, stack.enter_context(TemporaryDirectory(prefix="vk-"))
     parts = sc.defaultParallelism
 
     def program(iterations: int, recorder: LapRecorder) -> np.ndarray:
-        found = splits(str(what.path), parts)
+        pieces = splits(str(what.path), parts)
 
         def made(rank: int) -> dict[int, Any]:
             with recorder.recording() as lap:
-                rows = [text.numbers(split) for split in found[rank::parts]]
+                rows = [text.numbers(split) for split in pieces[rank::parts]]
                 lap("parse")
                 blocks = dict(enumerate(map(put, rows)))
                 lap("host-to-device")
@@ -222,7 +224,9 @@ def _kept(here: Here, what: Iterated, stack: ExitStack, put: Callable[[np.ndarra
 # -- one process ------------------------------------------------------------------------------------------------------
 
 def _in_process(here: Here, what: Iterated, make: Callable[[np.ndarray], Any]) -> Callable[[int, Lap], np.ndarray]:
-    """What one writes without Spark; ``make`` brings the rows where they are computed on, and gives an iteration."""
+    """Return a program that one writes without Spark; ``make`` brings the rows where they are computed on, and gives an
+    iteration.
+    """
     def run(iterations: int, lap: Lap) -> np.ndarray:
         rows = here.read(splits(str(what.path), here.sc.defaultParallelism))
         lap("parse")
@@ -231,14 +235,14 @@ def _in_process(here: Here, what: Iterated, make: Callable[[np.ndarray], Any]) -
             if hasattr(step, "close"):
                 stack.enter_context(closing(step))
             lap("host-to-device")
-            found = what.loop(iterations, step)
+            result = what.loop(iterations, step)
             lap("kernel")
-        return found
+        return result
     return run
 
 
 def _libraries(here: Here, ways: dict[str, Callable[[np.ndarray], Any]]) -> dict[str, Callable[[np.ndarray], Any]]:
-    """Of the ways those whose library is here: on a GPU CuPy and JAX, else NumPy and Numba."""
+    """Select the ways whose library is here: on a GPU CuPy and JAX, else NumPy and Numba."""
     if here.kind == "cuda":
         there = {"CuPy": peers.cupy, "JAX": peers.cupy and peers.jax}
         return {name: _on_gpu(ways[name]) for name, library in there.items() if library is not None}
@@ -294,7 +298,7 @@ def _bare_gradient(here: Here, rows: np.ndarray) -> _Bare:
 
 
 def _bare_kmeans(here: Here, stack: ExitStack, features: int, centers: int) -> Callable[[np.ndarray], Any]:
-    """K-means by hand; memory for the points is taken once, as that of its centres is."""
+    """Return K-means by hand; memory for the points is taken once, as that of its centres is."""
     device = here.device
 
     @cache

@@ -150,14 +150,14 @@ def row(program: PublicProgram, clones: Path, noise: bool = True, timeout: float
 
 
 def _times(passes: list[ComparedPass]) -> tuple[str, str, str]:
-    """Return what was predicted and measured of the passes of a program's loops, and the one over the other."""
+    """Return the predicted and the measured times of the passes of a program's loops, and the one over the other."""
     predicted = "; ".join(str(Interval(each.low, each.high)) for each in passes)
     measured = "; ".join(seconds_text(each.measured) for each in passes)
     return predicted, measured, "; ".join(f"{each.ratio:.2f}" for each in passes)
 
 
 def summary(passes: list[ComparedPass]) -> str:
-    """Return how many passes were predicted within a factor of 2, by the middle of their intervals.
+    """Return the number of passes that were predicted within a factor of 2, by the middle of their intervals.
 
     Examples
     --------
@@ -174,12 +174,12 @@ def summary(passes: list[ComparedPass]) -> str:
 
 def said(answer: Qualification) -> str:
     """Return in a few words what an answer says of a program's loops."""
-    found = [each for loop in answer.loops for each in loop.advice]
-    verdicts = dict.fromkeys(each.verdict for each in found if each.verdict in ON_DEVICE)
+    advice = [each for loop in answer.loops for each in loop.advice]
+    verdicts = dict.fromkeys(each.verdict for each in advice if each.verdict in ON_DEVICE)
     if verdicts:
         return ", ".join(verdicts)
     # What runs once stays anyway.
-    reasons = dict.fromkeys(each.detail for each in found if each.detail and not each.detail.startswith("runs once"))
+    reasons = dict.fromkeys(each.detail for each in advice if each.detail and not each.detail.startswith("runs once"))
     return "; ".join(list(reasons)[:2]) or (answer.notes[0] if answer.notes else "no loop over RDDs")
 
 
@@ -212,9 +212,9 @@ def table(chosen: list[PublicProgram], clones: Path, noise: bool = True,
     passes = [] if kept is None else kept
     yield "| program | what is said | port | results, pass by pass | a pass, predicted | measured | over the middle |"
     yield "|---|---|---|---|---|---|---|"
-    for each in chosen:
-        line, found = row(each, clones, noise, timeout, device)
-        passes += found
+    for program in chosen:
+        line, compared = row(program, clones, noise, timeout, device)
+        passes += compared
         yield line
     yield ""
     yield summary(passes)
@@ -235,20 +235,20 @@ def table(chosen: list[PublicProgram], clones: Path, noise: bool = True,
 def main(ctx: click.Context, clones: Path, list_: Path, only: str, run: bool, noise: bool, timeout: float, device: str,
          clock: str, out: Path | None) -> None:
     """Print the table of public programs; CLONES has their repositories, as folders OWNER+NAME."""
-    found = [each for each in programs(list_) if only in f"{each.repository}/{each.file}"]
+    chosen = [each for each in programs(list_) if only in f"{each.repository}/{each.file}"]
     if not run:
-        found = [PublicProgram(each.repository, each.file) for each in found]
+        chosen = [PublicProgram(each.repository, each.file) for each in chosen]
     lines, passes = list[str](), list[ComparedPass]()
     os.environ[clocks.CLOCK] = clock
-    for line in table(found, clones.resolve(), noise, timeout, device, passes):
+    for line in table(chosen, clones.resolve(), noise, timeout, device, passes):
         click.echo(line)
         lines.append(line)
         if out is not None:         # a run that is cut short leaves what it measured
             out.write_text(json.dumps({"device": device, "clock": clock, "table": lines, "passes": [
                 asdict(each) for each in passes]}, indent=2) + "\n", encoding="utf-8")
-    if not found:
+    if not chosen:
         raise click.BadParameter(f"no program of {list_.name} has {only!r} in its path", param_hint="--only")
-    ctx.exit(0 if all(each.path(clones).is_file() for each in found) else UNKNOWN)
+    ctx.exit(0 if all(each.path(clones).is_file() for each in chosen) else UNKNOWN)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""How fast one application attaches what another one has published, and folds it, against the owner and Spark's way.
+"""Speed at which one application attaches what another one has published, and folds it, against the owner and Spark's
+way.
 
 Run as a program, this module is the owner: it publishes as many rows as its first argument says, and answers each line
 of its standard input with the seconds that a fold took it.
@@ -30,8 +31,8 @@ ATTACH, FOLD, OWNER, STORED = "attach", "a fold by a reader", "a fold by the own
 def run(sc: SparkContext, device: str, nbytes: int, samples: int, done: Callable[[str], None]) -> Group:
     """Measure on about so many bytes of float32."""
     count, partitions = nbytes // ROW_BYTES, sc.defaultParallelism
-    given = [sys.executable, "-m", "benchmarks.publications", str(count), device, str(partitions)]
-    with subprocess.Popen(given, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as owner:
+    command = [sys.executable, "-m", "benchmarks.publications", str(count), device, str(partitions)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdin is not None and owner.stdout is not None
         ask, heard = owner.stdin, owner.stdout
 
@@ -59,7 +60,7 @@ def run(sc: SparkContext, device: str, nbytes: int, samples: int, done: Callable
 
 
 def rows(sc: SparkContext, count: int, partitions: int) -> RDD[np.ndarray]:
-    """Rows of numbers."""
+    """Return rows of numbers."""
     return sc.range(0, count, 1, partitions).map(lambda row: np.full(COLUMNS, row % 1000, np.float32))
 
 

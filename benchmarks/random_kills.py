@@ -51,17 +51,17 @@ LEASE = 1.0
 
 
 def python_workers(arena: Arena) -> list[int]:
-    """One of the processes in which this arena's Python tasks run."""
-    mine = leaks.processes_with(VARIABLE, str(arena.failpoints))
-    servers = {process.pid for process in mine if "daemon" in process.command and "pyspark" in process.command}
-    return [process.pid for process in mine if process.parent in servers][:1]
+    """Return one of the processes in which this arena's Python tasks run."""
+    processes = leaks.processes_with(VARIABLE, str(arena.failpoints))
+    servers = {process.pid for process in processes if "daemon" in process.command and "pyspark" in process.command}
+    return [process.pid for process in processes if process.parent in servers][:1]
 
 
 def executors(arena: Arena) -> list[int]:
-    """One of the executors."""
-    found = [process.pid for process in leaks.processes_with(VARIABLE, str(arena.failpoints))
-             if "CoarseGrainedExecutorBackend" in process.command]
-    return found[:1]
+    """Return one of the executors."""
+    pids = [process.pid for process in leaks.processes_with(VARIABLE, str(arena.failpoints))
+            if "CoarseGrainedExecutorBackend" in process.command]
+    return pids[:1]
 
 
 VICTIMS: Mapping[str, Callable[[Arena], list[int]]] = {
@@ -75,7 +75,7 @@ VICTIMS: Mapping[str, Callable[[Arena], list[int]]] = {
 
 @dataclass(frozen=True)
 class Blow:
-    """What a kill came to: the seconds are from the kill on, and without it for the same plans."""
+    """Outcome of a kill: the seconds are from the kill on, and without it for the same plans."""
 
     kind: str
     plan: str
@@ -142,7 +142,7 @@ class Campaign:
         return Blow("kill driver", name, 1, time.monotonic() - began, self._usual[name], int(wrong), 0)
 
     def blow(self, victim: str) -> Blow:
-        """One kill: the plan under it, then others until it has come, and one after it."""
+        """Kill once: the plan under it, then others until it has come, and one after it."""
         stopped = self._draw.uniform(0.1, _STOPPED) if self._draw.random() < 1 / 3 else 0.0
         delay, struck, hit = self._draw.uniform(0, _SOON), [0.0], [0]
 
@@ -172,11 +172,11 @@ class Campaign:
 
 
 def summary(blows: list[Blow], actions: int) -> str:
-    """The table that is printed."""
-    def row(name: str, found: list[Blow]) -> str:
-        seconds = "".join(f"{each:8.2f}" for each in np.percentile([blow.seconds for blow in found], [50, 95, 100]))
-        return (f"{name:22}{sum(blow.hit for blow in found):7}{sum(blow.wrong for blow in found):7}"
-                f"{sum(blow.lost for blow in found):6}{seconds}")
+    """Return the table that is printed."""
+    def row(name: str, struck: list[Blow]) -> str:
+        seconds = "".join(f"{each:8.2f}" for each in np.percentile([blow.seconds for blow in struck], [50, 95, 100]))
+        return (f"{name:22}{sum(blow.hit for blow in struck):7}{sum(blow.wrong for blow in struck):7}"
+                f"{sum(blow.lost for blow in struck):6}{seconds}")
 
     kinds = Counter(blow.kind for blow in blows)
     lines = [f"{actions:,} actions, no hang" if actions else f"{len(blows):,} kills and stops",
@@ -196,8 +196,8 @@ def summary(blows: list[Blow], actions: int) -> str:
 def main(records: tuple[Path, ...], kills: int, minutes: float, cluster: bool, drivers: bool, seed: int,
          out: Path | None) -> None:
     if records:
-        found = [Blow(**json.loads(line)) for path in records for line in path.read_text(encoding="utf-8").splitlines()]
-        print(summary(found, 0))
+        known = [Blow(**json.loads(line)) for path in records for line in path.read_text(encoding="utf-8").splitlines()]
+        print(summary(known, 0))
         return
     until, blows = time.monotonic() + 60 * minutes, []
     with (topology.standalone(2) if cluster else topology.local(2)) as running, opened(running) as arena:

@@ -1,4 +1,4 @@
-"""What Spark's tasks tell of their time: seconds by kind of work, which come to the driver through an accumulator."""
+"""Reports of Spark's tasks on their time: seconds by kind of work, which come to the driver through an accumulator."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Together(AccumulatorParam):
 
 @dataclass(frozen=True)
 class LapRecorder:
-    """Takes down what tasks tell, or nothing; tasks have it in their closures."""
+    """Recorder of what tasks tell, or of nothing; tasks have it in their closures."""
 
     heard: Accumulator | None = None
 
@@ -38,7 +38,7 @@ class LapRecorder:
 
     @contextmanager
     def recording(self) -> Iterator[Lap]:
-        """In a task: what is done meanwhile, lap by lap; of no kind is what is not told."""
+        """Record in a task what is done meanwhile, lap by lap; of no kind is what is not told."""
         spent = TaskSeconds()
         yield spent.lap
         if self.heard is not None:
@@ -47,13 +47,13 @@ class LapRecorder:
             self.heard.add([(task.stageId(), task.partitionId(), by_kind)])
 
     def tell(self, profile: Profile) -> None:
-        """In the driver: let a profile know. A task that told several things, one after the other, did all of them."""
-        found: dict[tuple[int, int], dict[str, float]] = {}
+        """Let a profile know, in the driver. A task that told several things, one after the other, did all of them."""
+        by_task: dict[tuple[int, int], dict[str, float]] = {}
         for stage, partition, seconds in self.heard.value if self.heard else ():
-            known = found.setdefault((stage, partition), {})
-            for kind, each in seconds.items():
-                known[kind] = known.get(kind, 0.0) + each
-        for (stage, partition), seconds in found.items():
+            known = by_task.setdefault((stage, partition), {})
+            for kind, spent in seconds.items():
+                known[kind] = known.get(kind, 0.0) + spent
+        for (stage, partition), seconds in by_task.items():
             profile.add_task_seconds(stage, partition, seconds)
 
 

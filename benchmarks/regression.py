@@ -39,7 +39,7 @@ Gradient = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class Settings:
-    """What is measured where.
+    """Settings of what is measured where.
 
     Attributes
     ----------
@@ -109,7 +109,7 @@ def run(sc: SparkContext, points: Points, settings: Settings, done: Callable[[st
 
 
 def _libraries(points: Points, loop: Loop, kind: str) -> dict[str, Gradient]:
-    """What one would use without Spark, on the same array of all points."""
+    """Return the ways that one would use without Spark, on the same array of all points."""
     if kind != "cuda":
         block = np.concatenate([points.block(index) for index in range(points.partitions)])
         numba = {"Numba": peers.numba_gradient(block)} if peers.numba is not None else {}
@@ -127,18 +127,18 @@ def _against(name: str) -> tuple[str, ...]:
 
 
 def row_gradient(p, w):
-    """The gradient of one row; a label, then features."""
+    """Return the gradient of one row; a label, then features."""
     y, x = p[0], p[1:]
     return (1 / (1 + exp(-y * np.dot(w, x))) - 1) * y * x
 
 
 def translated(held: VRDD) -> Gradient:
-    """The gradient from a plain Python function of a row."""
+    """Return the gradient from a plain Python function of a row."""
     return lambda w: held.vmap(row_gradient, w, of="row").vreduce(operator.add).values().reduce(operator.add)
 
 
 def listing(held: VRDD) -> Gradient:
-    """The gradient over blocks in the workers, with a gradient for each row in between."""
+    """Return the gradient over blocks in the workers, with a gradient for each row in between."""
     lr = Kernels.from_file(LISTING, options=[f"-DD={FEATURES}"])
 
     def gradient(w: np.ndarray) -> np.ndarray:
@@ -150,7 +150,7 @@ def listing(held: VRDD) -> Gradient:
 
 
 def one_pass(held: VRDD, fused: Fused) -> Gradient:
-    """The gradient over blocks in the workers, with the kernel that reads them once."""
+    """Return the gradient over blocks in the workers, with the kernel that reads them once."""
     own = Kernels.from_file(KERNELS, options=list(fused.options))
 
     def gradient(w: np.ndarray) -> np.ndarray:
@@ -164,7 +164,7 @@ def one_pass(held: VRDD, fused: Fused) -> Gradient:
 
 @contextmanager
 def _ours(sc: SparkContext, points: Points, fused: Fused) -> Iterator[dict[str, Gradient]]:
-    """Blocks in the worker, iterated upon by the driver without a Spark job."""
+    """Yield the ways with blocks in the worker, iterated upon by the driver without a Spark job."""
     held = points.rdd(sc).send().htod().cache()
     held.count()
     yield {OURS: translated(held), BY_EXEC: one_pass(held, fused), "vispark: exec of the listing's two": listing(held)}
@@ -173,7 +173,7 @@ def _ours(sc: SparkContext, points: Points, fused: Fused) -> Iterator[dict[str, 
 
 @contextmanager
 def _spark(sc: SparkContext, points: Points, fused: Fused, kind: str) -> Iterator[dict[str, Gradient]]:
-    """Blocks in Spark's cache, as bytes in the JVM: each task gets its block through a socket."""
+    """Yield the ways with blocks in Spark's cache, as bytes in the JVM: each task gets its block through a socket."""
     blocks = points.rdd(sc).values().persist(IN_JVM)
     blocks.count()
     yield {
@@ -185,7 +185,7 @@ def _spark(sc: SparkContext, points: Points, fused: Fused, kind: str) -> Iterato
 
 
 def _kept(sc: SparkContext, points: Points, fused: Fused, kind: str, group: Group) -> dict[str, Kept]:
-    """Blocks in the Python workers."""
+    """Return the ways with blocks in the Python workers."""
     return kept_by_workers(sc, points.partitions, points.nbytes, {
         "Spark-C+: blocks kept by Python workers": lambda index, w: tasks.gradient_of_kept(points, index, w),
         "Spark-G+: the same on the device": lambda index, w: tasks.gradient_by_kept_kernel(points, index, w, kind,
@@ -205,6 +205,6 @@ def _check(sc: SparkContext, points: Points, ways: dict[str, Gradient], group: G
 
 
 def _copy(device: Device, points: Points, settings: Settings) -> Copy:
-    """A copy that no cache holds, of at most a gigabyte."""
+    """Return a copy that no cache holds, of at most a gigabyte."""
     lanes = 1 if settings.kind == "cuda" else settings.units
     return Copy(device, max(64 << 20, min(points.nbytes, 1 << 30)), lanes)

@@ -27,7 +27,7 @@ IN_JVM = StorageLevel(False, True, False, True)
 
 @contextlib.contextmanager
 def environment() -> Iterator[None]:
-    """Variables that every process of a run inherits, and a worker that lives no longer than the run.
+    """Set variables that every process of a run inherits, for a worker that lives no longer than the run.
 
     One GPU is used, the first, unless ``CUDA_VISIBLE_DEVICES`` says otherwise: a bare loop uses no more.
 
@@ -50,7 +50,7 @@ def environment() -> Iterator[None]:
 
 @contextlib.contextmanager
 def context(device: str, cores: int, options: Mapping[str, str] | None = None) -> Iterator[SparkContext]:
-    """A local context with as many task slots as cores, and a third of the machine's memory for its JVM.
+    """Yield a local context with as many task slots as cores, and a third of the machine's memory for its JVM.
 
     ``options`` are further ones of Spark's configuration.
     """
@@ -66,7 +66,7 @@ def context(device: str, cores: int, options: Mapping[str, str] | None = None) -
 
 
 def device_of(sc: SparkContext) -> str:
-    """The kind of device that a context's blocks live on: "cuda" or "host"."""
+    """Return the kind of device that a context's blocks live on: "cuda" or "host"."""
     probe = sc.parallelize([1.0], 1).cache("GPU")
     probe.count()
     report = next(session.report for session in administer(Status()).sessions if session.report)

@@ -26,7 +26,7 @@ _VERTICES, _STEPS = 60, 3
 
 @dataclass(frozen=True)
 class Sample:
-    """What one run of a program took: seconds, and the Python workers that Spark started for it."""
+    """Cost of one run of a program: seconds, and the Python workers that Spark started for it."""
 
     seconds: float
     workers: int
@@ -41,7 +41,7 @@ def _keyed(x: int) -> tuple[int, int]:
 
 
 def _closure(sc: SparkContext, keep: Callable[[RDD], RDD]) -> int:
-    """The example of PySpark's: paths of length one more in each round, until there are no more."""
+    """Run the example of PySpark's: paths of length one more in each round, until there are no more."""
     edges = keep(sc.parallelize([(at, at + step) for at in range(_VERTICES) for step in range(1, _STEPS)], 2))
     backwards = edges.map(lambda pair: (pair[1], pair[0]))
     paths, before, count = edges, 0, edges.count()
@@ -56,7 +56,7 @@ def _closure(sc: SparkContext, keep: Callable[[RDD], RDD]) -> int:
 
 
 def programs(sc: SparkContext, keep: Callable[[RDD], RDD], rows: int) -> dict[str, Callable[[], object]]:
-    """Each program by its name, over ``rows`` numbers that ``keep`` caches."""
+    """Return each program by its name, over ``rows`` numbers that ``keep`` caches."""
     numbers = keep(sc.parallelize(list(range(rows)), 2))
     numbers.count()
     return {
@@ -77,7 +77,7 @@ def measured(sc: SparkContext, program: Callable[[], object]) -> tuple[Sample, o
 
 
 def _started() -> int:
-    """How many processes this machine has started so far: nothing else is to run."""
+    """Return the number of processes that this machine has started so far: nothing else is to run."""
     with open("/proc/stat", encoding="ascii") as lines:
         return next(int(line.split()[1]) for line in lines if line.startswith("processes "))
 
@@ -97,9 +97,9 @@ def main(rows: int, samples: int, device: str, only: tuple[str, ...]) -> None:
             sides = []
             for program in (plain[name], ours[name]):
                 measured(sc, program)
-                found = [measured(sc, program) for _ in range(samples)]
-                sides.append((statistics.median(sample.seconds for sample, _ in found),
-                              statistics.median(sample.workers for sample, _ in found), found[0][1]))
+                runs = [measured(sc, program) for _ in range(samples)]
+                sides.append((statistics.median(sample.seconds for sample, _ in runs),
+                              statistics.median(sample.workers for sample, _ in runs), runs[0][1]))
             (spark, started, expected), (gpu, ours_started, answer) = sides
             assert answer == expected, f"{name}: {answer} for {expected}"
             print(f"{name:20}{spark:9.2f}{gpu:11.2f}{gpu / spark:7.2f}{started:6.0f}{ours_started:6.0f}", flush=True)

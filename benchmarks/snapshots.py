@@ -1,4 +1,4 @@
-"""What snapshots cost a long loop on a grid: its time a step without them, with their share of it, and with many.
+"""Costs of snapshots for a long loop on a grid: its time a step without them, with their share of it, and with many.
 
     python -m benchmarks.snapshots --cells 1000 --out snapshots.json
 
@@ -33,24 +33,24 @@ _TIME_TO_LOSS = 1e-9
 
 
 def timed(way: Way, steps: int) -> float:
-    """Seconds a step."""
+    """Return the seconds that a step takes."""
     started = time.monotonic()
     way.advance(steps)
     return (time.monotonic() - started) / steps
 
 
 def lasting(way: Way, seconds: float) -> int:
-    """How many steps take so many seconds, once a call of so many has been worked out and compiled."""
+    """Return the number of steps that take so many seconds, once a call of so many has been worked out and compiled."""
     steps = 8
     way.advance(steps)
-    while (found := timed(way, steps) * steps) < seconds / 4:
-        steps = round(steps * min(16.0, seconds / found))
+    while (taken := timed(way, steps) * steps) < seconds / 4:
+        steps = round(steps * min(16.0, seconds / taken))
         way.advance(steps)
-    return max(1, round(steps * seconds / found))
+    return max(1, round(steps * seconds / taken))
 
 
 def sample(session: Session, way: Way, steps: int, share: float, seconds_per_byte: float) -> dict[str, object]:
-    """A number of steps with a share of the time for snapshots, which are known to cost so much."""
+    """Do a number of steps with a share of the time for snapshots, which are known to cost so much."""
     snapshots = session.snapshots
     before = snapshots.taken
     pace = snapshots.pace = SnapshotSchedule(share, _TIME_TO_LOSS, seconds_per_byte=seconds_per_byte)
@@ -63,25 +63,25 @@ def sample(session: Session, way: Way, steps: int, share: float, seconds_per_byt
             "snapshots_s": round(pace.spent, 4)}
 
 
-def measured(session: Session, way: Way, seconds: float, samples: int, found: dict, done: Callable[[], None]) -> None:
+def measured(session: Session, way: Way, seconds: float, samples: int, figures: dict, done: Callable[[], None]) -> None:
     """Find a way's figures by samples of some seconds; ``done`` is called whenever there are more."""
     session.snapshots.pace = SnapshotSchedule(0.0, _TIME_TO_LOSS)
     steps = lasting(way, seconds)
     for _ in range(_FIRST):
-        found["first"].append(sample(session, way, steps, SHARES[1], 0.0))
+        figures["first"].append(sample(session, way, steps, SHARES[1], 0.0))
     latest = session.snapshots.latest()
     if latest is None:
         raise RuntimeError("no snapshot is complete")
-    found["latest"] = {"bytes": latest.nbytes, "seconds": latest.seconds}
+    figures["latest"] = {"bytes": latest.nbytes, "seconds": latest.seconds}
     for _ in range(samples):
         for share in SHARES:
-            found["samples"].append(sample(session, way, steps, share, latest.seconds / latest.nbytes))
-            found["slower"] = _slower(found["samples"])
+            figures["samples"].append(sample(session, way, steps, share, latest.seconds / latest.nbytes))
+            figures["slower"] = _slower(figures["samples"])
             done()
 
 
 def _slower(samples: Sequence[dict]) -> dict[str, float]:
-    """By share, how much longer the median step took than without snapshots, as a part of that."""
+    """Return, by share, the time that the median step took longer than without snapshots, as a part of that."""
     steps = {share: [each["seconds_a_step"] for each in samples if each["share"] == share] for share in SHARES}
     calm = statistics.median(steps[0.0])
     return {str(share): round(statistics.median(found) / calm - 1, 5) for share, found in steps.items() if found}
@@ -93,9 +93,9 @@ def run(sc: SparkContext, cube: Cube, seconds: float, samples: int, figures: dic
         out.write_text(json.dumps(figures, indent=1) + "\n")
 
     for name, way in ours(sc, cube).items():
-        found = figures["ways"][name] = {"first": [], "samples": []}
-        measured(Session.of(sc), way, seconds, samples, found, write)
-        print(name, {"first": found["first"], "slower": found["slower"]}, flush=True)
+        notes = figures["ways"][name] = {"first": [], "samples": []}
+        measured(Session.of(sc), way, seconds, samples, notes, write)
+        print(name, {"first": notes["first"], "slower": notes["slower"]}, flush=True)
 
 
 @click.command(help=__doc__)

@@ -53,7 +53,7 @@ _SCALE = 'extern "C" __global__ void scale(const float *x, float *y, float k) { 
 
 @dataclass(frozen=True)
 class Usage:
-    """What a process has: bytes that are resident, memory mappings, descriptors, threads."""
+    """Resources of a process: bytes that are resident, memory mappings, descriptors, threads."""
 
     rss: int
     maps: int
@@ -72,7 +72,7 @@ class Usage:
 
 
 def functions(sc: SparkContext, held: VRDD, iteration: int) -> None:
-    """A function of other text in each iteration."""
+    """Run a function of other text in each iteration."""
     names: dict[str, object] = {}
     source = f"def f(p):\n    return p * {iteration}.5 + {iteration % 7}\n"
     path = Path(os.environ["VISPARK_RUNTIME_DIR"]) / f"f{iteration}.py"
@@ -83,7 +83,7 @@ def functions(sc: SparkContext, held: VRDD, iteration: int) -> None:
 
 
 def arguments(sc: SparkContext, held: VRDD, iteration: int) -> None:
-    """Arrays as arguments that are others in each iteration, captured ones and a kernel's."""
+    """Pass arrays as arguments that are others in each iteration, captured ones and a kernel's."""
     weights = np.full(64, iteration, np.float32)
     held.vmap(lambda p, w: p * w[0], weights).sum()
     held.exec(_kernel().scale, IN, OUT, float(iteration), out=((IN.shape[0],), "f4"),
@@ -100,14 +100,14 @@ def _kernel() -> Kernels:
 
 
 def churn(sc: SparkContext, held: VRDD, iteration: int) -> None:
-    """A VRDD that is kept and let go of, from one that stays."""
+    """Keep a VRDD and let go of it, made from one that stays."""
     kept = held.vmap(lambda p: p + 1).cache()
     kept.count()
     kept.unpersist()
 
 
 def shapes(sc: SparkContext, held: VRDD, iteration: int) -> None:
-    """Records of another length, for which kernels are made anew."""
+    """Load records of another length, for which kernels are made anew."""
     rows = [np.zeros(3 + iteration % 900, np.float32)] * 2
     loaded = sc.parallelize(rows, 1).cache("GPU")
     loaded.vmap(lambda p: p.sum()).sum()
@@ -115,7 +115,8 @@ def shapes(sc: SparkContext, held: VRDD, iteration: int) -> None:
 
 
 def sessions(sc: SparkContext, held: VRDD, iteration: int) -> None:
-    """A session of another application's beside this one: its lease, its device process, a question, and its end."""
+    """Open a session of another application's beside this one: its lease, its device process, a question, and its end.
+    """
     greeting = Hello(version=VERSION, role="driver", session=f"{_SESSIONS}{iteration}", secret=os.urandom(32),
                      application="soak", client_pid=os.getpid(),
                      options=SessionOptions("null", 0, 10.0, "", "info"))
@@ -132,7 +133,7 @@ _tables: list[object] = []
 
 
 def tables(sc: SparkContext, held: VRDD, iteration: int) -> None:
-    """A table of sums by key, as an argument of the function that the next one is made of."""
+    """Make a table of sums by key, as an argument of the function that the next one is made of."""
     table = _tables.pop() if _tables and iteration else np.zeros((4, 64), np.float32)
     sums = held.vmap(_of, table).reduceByKey(lambda one, other: one + other, numKeys=4)
     _tables[:] = [sums.vmap(lambda row: row * 0.125)]
@@ -144,7 +145,7 @@ _rows: list[VRDD] = []
 
 
 def ragged(sc: SparkContext, held: VRDD, iteration: int) -> None:
-    """Functions of rows of several lengths that are kept; those rows are loaded anew in every 100th iteration."""
+    """Run functions of rows of several lengths that are kept; those rows are loaded anew in every 100th iteration."""
     if not iteration % 100:
         if _rows and iteration:
             _rows.pop().unpersist()
@@ -165,7 +166,7 @@ LEGS: dict[str, tuple[Leg, float]] = {"functions": (functions, 1.0), "arguments"
 
 
 def slopes(points: list[tuple[int, dict[str, float]]]) -> dict[str, float]:
-    """By what was measured, how much more of it there is after 10,000 iterations; by least squares."""
+    """Return, for each figure, how much more of it there is after 10,000 iterations; by least squares."""
     late = points[len(points) // 3:]
     at = np.array([iteration for iteration, _ in late], float)
     return {name: float(np.polyfit(at, [figures[name] for _, figures in late], 1)[0] * 10_000) for name in late[0][1]}
@@ -176,21 +177,24 @@ BESIDE = ("functions", "sessions")
 
 
 def figures(directory: Path) -> dict[str, float]:
-    """What the processes have now, and what the compiled kernels take on disk; once this session is the only one."""
+    """Return the resources that the processes have now, and the bytes of the compiled kernels on disk; once this
+    session is the only one.
+    """
     until = time.monotonic() + _GONE_SECONDS
     while len((status := administer(Status())).sessions) > 1 and time.monotonic() < until:
         time.sleep(_NAP_SECONDS)
     own = next(session for session in status.sessions if not session.session.startswith(_SESSIONS))
     pids = {"driver": os.getpid(), "daemon": status.pid, "device": own.pid}
-    found = {f"{who} {what}": float(value) for who, pid in pids.items()
+    usage = {f"{who} {what}": float(value) for who, pid in pids.items()
              for what, value in asdict(Usage.of(pid)).items()}
     sizes = [entry.stat().st_size for entry in os.scandir(directory)] if directory.is_dir() else [0]
-    return found | {"sessions": float(len(status.sessions)), "cache bytes": float(sum(sizes))}
+    return usage | {"sessions": float(len(status.sessions)), "cache bytes": float(sum(sizes))}
 
 
 def soaked(sc: SparkContext, name: str, iterations: int, directory: Path, beside: int = 1,
            ) -> Iterator[tuple[int, dict[str, float]]]:
-    """Run a leg; what there was after each of some iterations, when those before have ended: ``beside`` go on at once.
+    """Run a leg; yield the figures after each of some iterations, when those before have ended: ``beside`` go on at
+    once.
     """
     leg, share = LEGS[name]
     held = sc.parallelize(_NUMBERS if name == "functions" else _RECORDS, 2).cache("GPU")
@@ -200,9 +204,9 @@ def soaked(sc: SparkContext, name: str, iterations: int, directory: Path, beside
     with ThreadPoolExecutor(beside) as pool:
         for first in range(0, most, every):
             last = min(first + every, most)
-            each = pool.map(lambda iteration: leg(sc, held, iteration), range(first, last))
-            with closing(each):         # what has not begun when it is interrupted does not begin
-                list(each)
+            answers = pool.map(lambda iteration: leg(sc, held, iteration), range(first, last))
+            with closing(answers):         # what has not begun when it is interrupted does not begin
+                list(answers)
             yield last - 1, figures(directory)
     held.unpersist()
 
@@ -254,15 +258,15 @@ def main(iterations: int, device: str, legs: tuple[str, ...], beside: int, out: 
 
 
 def _reported(name: str, points: list[tuple[int, dict[str, float]]], seconds: float) -> dict[str, object]:
-    """Print what a leg came to; the same, to be kept."""
+    """Print what a leg came to, and return the same, to be kept."""
     if len(points) < _FEWEST:
         print(f"{name}: ended after {seconds:.0f} s with {len(points)} points, too few for slopes", flush=True)
         return {"seconds": seconds, "samples": points}
-    found = slopes(points)
+    per_10000 = slopes(points)
     print(f"{name}, {points[-1][0] + 1} iterations, {seconds:.0f} s: slopes a 10,000 iterations")
-    for what, slope in found.items():
+    for what, slope in per_10000.items():
         print(f"    {what:20} {slope:14,.0f}   at the end {points[-1][1][what]:14,.0f}", flush=True)
-    return {"slopes": found, "seconds": seconds, "samples": points}
+    return {"slopes": per_10000, "seconds": seconds, "samples": points}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the solvers on grids share: their ways, how a way is checked, and how a step of it is measured.
+"""Common parts of the solvers on grids: their ways, the check of a way, and the measuring of a step of it.
 
 What is measured is a step. The ways that need no Spark job a step do many of them as one action and are divided by
 their number; a Spark job a step is measured as it is.
@@ -35,7 +35,7 @@ Slices = tuple[slice, ...]
 
 @dataclass
 class Way:
-    """Does so many steps on from where it is; ``corner`` gives some of the cells that it has.
+    """Manner of solving: it does so many steps on from where it is; ``corner`` gives some of the cells that it has.
 
     ``nbytes`` is what one of its steps must move, and ``expected`` what it is compared with, where that is no whole
     step of the problem. ``blocks`` gives the cells of all blocks, where it has such.
@@ -50,7 +50,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is solved.
+    """Problem that is solved.
 
     Attributes
     ----------
@@ -117,21 +117,22 @@ class Jobs:
 
 
 def _cause(error: Exception) -> str:
-    """The line that says what went wrong: of a task in Python the traceback's end, which Java's trace follows."""
+    """Return the line that says what went wrong: of a task in Python the traceback's end, which Java's trace follows.
+    """
     lines = str(error).strip().splitlines()
     return next((line for line in lines if re.match(r"[\w.]+(Error|Exception): ", line)), lines[-1])
 
 
 def _sampled(name: str, way: Way, nbytes: int, samples: int, done: Callable[[str], None]) -> Series:
-    """The samples for which there is time, and what to say if those are fewer than were asked for."""
-    found: list[float] = []
-    while len(found) < samples and sum(found) * (1 + 1 / max(1, len(found))) < _JOB_SECONDS:
+    """Take the samples for which there is time, and note if those are fewer than were asked for."""
+    seconds: list[float] = []
+    while len(seconds) < samples and sum(seconds) * (1 + 1 / max(1, len(seconds))) < _JOB_SECONDS:
         start = time.perf_counter()
         way.advance(1)
-        found.append(time.perf_counter() - start)
+        seconds.append(time.perf_counter() - start)
         done(name)
-    notes = {} if len(found) == samples else {"fewer_samples": f"as many as {_JOB_SECONDS:.0f} s allow"}
-    return Series(name, tuple(found), 1, way.nbytes or nbytes, (FLOOR,), notes)
+    notes = {} if len(seconds) == samples else {"fewer_samples": f"as many as {_JOB_SECONDS:.0f} s allow"}
+    return Series(name, tuple(seconds), 1, way.nbytes or nbytes, (FLOOR,), notes)
 
 
 def measured(group: Group, problem: Problem, settings: Settings,
@@ -157,7 +158,7 @@ def measured(group: Group, problem: Problem, settings: Settings,
 def _quick(group: Group, problem: Problem, settings: Settings,
            alone: Callable[[Device], AbstractContextManager[dict[str, Way]]], ours: Callable[[], dict[str, Way]],
            done: Callable[[str], None]) -> list[Series]:
-    """The ways that need no Spark job a step, and the floor, in turn."""
+    """Measure the ways that need no Spark job a step, and the floor, in turn."""
     with ExitStack() as stack:
         devices = open_devices(settings.kind)
         for device in devices:
@@ -171,13 +172,13 @@ def _quick(group: Group, problem: Problem, settings: Settings,
         stack.callback(copy.close)
         cases = [Case(name, lambda way=way: way.advance(problem.steps), problem.nbytes * problem.steps,
                       _against(name, ways), repeat=False) for name, way in ways.items()]
-        found = interleave([*cases, Case(FLOOR, copy.run, copy.moved)], settings.samples, done=done)
+        measured = interleave([*cases, Case(FLOOR, copy.run, copy.moved)], settings.samples, done=done)
         ways.clear()
-    return [series if series.name == FLOOR else a_step(series, problem.steps) for series in found]
+    return [series if series.name == FLOOR else a_step(series, problem.steps) for series in measured]
 
 
 def a_step(series: Series, steps: int) -> Series:
-    """The samples of one step, of those of several."""
+    """Return the samples of one step, of those of several."""
     return Series(series.name, tuple(sample / steps for sample in series.samples), steps, series.nbytes // steps,
                   series.against, series.notes)
 
@@ -198,7 +199,7 @@ class Arrays:
         self.stream = self.device.stream()
 
     def put(self, name: str, cells: np.ndarray) -> None:
-        """A new array with these cells."""
+        """Put a new array with these cells on the device."""
         buffer = self.held[name] = self.device.allocate(cells.nbytes, stream=self.stream)
         self.device.copy_in(buffer, bytes_of(cells), stream=self.stream)
         self.device.synchronize(stream=self.stream)
@@ -217,11 +218,11 @@ class Arrays:
         self.device.synchronize(stream=self.stream)
 
     def corner(self, name: str, where: Slices) -> np.ndarray:
-        """Some cells of an array, from its first on."""
-        found = np.empty((where[0].stop, *self.shape[1:]), np.float32)
-        self.device.copy_out(found.reshape(-1).view(np.uint8), self.held[name], stream=self.stream)
+        """Return some cells of an array, from its first on."""
+        cells = np.empty((where[0].stop, *self.shape[1:]), np.float32)
+        self.device.copy_out(cells.reshape(-1).view(np.uint8), self.held[name], stream=self.stream)
         self.wait()
-        return found[where]
+        return cells[where]
 
     def close(self) -> None:
         for buffer in self.held.values():

@@ -94,10 +94,10 @@ class SownProgram:
     @staticmethod
     def read(path: Path) -> SownProgram:
         """Return a program with what ``vispark port`` makes of it by its source."""
-        found = port(SourceProgram.read(path))
-        if not found.loops:
-            raise click.ClickException(f"{path} is not ported: {found.refused}")
-        return SownProgram(path.stem, path.read_text(encoding="utf-8"), found.text)
+        answer = port(SourceProgram.read(path))
+        if not answer.loops:
+            raise click.ClickException(f"{path} is not ported: {answer.refused}")
+        return SownProgram(path.stem, path.read_text(encoding="utf-8"), answer.text)
 
     def errors(self) -> list[str]:
         """Return the kinds of errors that there are for it."""
@@ -131,17 +131,17 @@ class SownProgram:
         """Return the port that is correct in another way, in what way, and whether it is narrower."""
         partitions, kind = rng.randrange(1, 12), rng.randrange(4)
         text = self.ported.replace(_DATA, _DATA.replace("4", str(partitions)))
-        said = f"{partitions} partitions"
+        change = f"{partitions} partitions"
         if kind == 1 and self.name != "scores":
             seed = rng.randrange(1000)
             return text.replace("data = sc", f"_rows = [_rows[_i] for _i in np.random.default_rng({seed})"
-                                ".permutation(240)]\ndata = sc", 1), f"{said}, another order", False
+                                ".permutation(240)]\ndata = sc", 1), f"{change}, another order", False
         if kind == 2:
             return text.replace("data = sc", "_rows = [_each.astype(np.float32) for _each in _rows]\ndata = sc", 1), \
-                f"{said}, float32 is allowed", True
+                f"{change}, float32 is allowed", True
         if kind == 3 and ".reduce(" in text:
-            return text.replace(".reduce(", ".treeReduce("), f"{said}, treeReduce", False
-        return text, said, False
+            return text.replace(".reduce(", ".treeReduce("), f"{change}, treeReduce", False
+        return text, change, False
 
     def _before_data(self, statement: str) -> str:
         return self.ported.replace("data = sc", f"{statement}\ndata = sc", 1)
@@ -173,7 +173,7 @@ def results_of(text: str, folder: Path, name: str, more: int = 0) -> list[Statem
 
 
 def counted(reference: list[StatementResults], other: list[StatementResults]) -> list[tuple[int, ...]]:
-    """Return how many passes and records each side has, which is all that comparisons of row counts see."""
+    """Return the number of passes and records of each side, which is all that comparisons of row counts see."""
     return [tuple(sum(_records(value.value()) for value in each.values) for each in side if not each.sources)
             for side in (reference, other)]
 
@@ -205,27 +205,27 @@ class Campaign:
         except ENDS as error:
             failed = f"{type(error).__name__}: {error}".partition("\n")[0][:200]
             other = []
-        found = validated(reference, again, other, Tolerance(0.0, allow_narrower=narrower))
+        validation = validated(reference, again, other, Tolerance(0.0, allow_narrower=narrower))
         line = {"number": self._number, "program": program.name, "sown": sown, "way": way, "failed": failed,
-                "verdict": "failed" if failed else found.verdict, "seconds": round(time.monotonic() - began, 3),
-                "row_counts_differ": not failed and len(set(counted(reference, other))) > 1, **_where(found)}
+                "verdict": "failed" if failed else validation.verdict, "seconds": round(time.monotonic() - began, 3),
+                "row_counts_differ": not failed and len(set(counted(reference, other))) > 1, **_where(validation)}
         self.lines.append(line)
         self._record.write(json.dumps(line) + "\n")
         self._record.flush()
 
 
-def _where(found: Validation) -> dict[str, Any]:
-    """Return where the first difference is."""
-    differing = [(each.first, not each.reference.line, each) for each in found.statements if each.first]
+def _where(validation: Validation) -> dict[str, Any]:
+    """Return the place of the first difference."""
+    differing = [(each.first, not each.reference.line, each) for each in validation.statements if each.first]
     if not differing:
-        return {"worst": max((each.worst for each in found.statements), default=0.0)}
+        return {"worst": max((each.worst for each in validation.statements), default=0.0)}
     number, _, statement = min(differing, key=lambda each: (each[1], each[0]))
     one = statement.passes[number - 1]
     return {"statement": statement.reference.name[1], "pass": number, "place": str(one.place or ""), "why": one.why}
 
 
 def summary(lines: list[dict[str, Any]]) -> str:
-    """Return what came of a campaign, as a few lines."""
+    """Return the outcome of a campaign, as a few lines."""
     sown = [each for each in lines if each["sown"]]
     correct = [each for each in lines if not each["sown"]]
     is_found = [each["verdict"] in (DIFFERS, "failed") for each in sown]

@@ -88,18 +88,18 @@ def main(mib: int, samples: int) -> None:
     grid = Grid((8 * mib, 256, 128), (8, 1, 1))
     array = np.random.default_rng(1).random(grid.shape, "f4")
     with tempfile.TemporaryDirectory() as directory:
-        found = measured(grid, directory, array, samples, None)
+        rows = measured(grid, directory, array, samples, None)
     with serving() as store:
         os.environ.update(store.environment)
-        found += measured(grid, "s3://bucket", array, samples, store)
+        rows += measured(grid, "s3://bucket", array, samples, store)
     print(f"{array.nbytes >> 20} MiB of float32, {grid.description.blocks} blocks, {os.cpu_count()} cores, "
           f"load {os.getloadavg()[0]:.1f}")
     print(f"{'where':6} {'way':28} {'read / grid':>11} {'median s':>9} {'MiB/s':>7} {'x whole':>8}")
-    for each in found:
-        share = "" if each["read over grid"] is None else f"{each['read over grid']:.3f}"
-        print(f"{each['where']:6} {each['way']:28} {share:>11} {each['median']:9.3f} "
-              f"{(array.nbytes >> 20) / each['median']:7.0f} {each['faster than whole']:8.1f}")
-    print(json.dumps(found))
+    for row in rows:
+        share = "" if row["read over grid"] is None else f"{row['read over grid']:.3f}"
+        print(f"{row['where']:6} {row['way']:28} {share:>11} {row['median']:9.3f} "
+              f"{(array.nbytes >> 20) / row['median']:7.0f} {row['faster than whole']:8.1f}")
+    print(json.dumps(rows))
 
 
 if __name__ == "__main__":

@@ -60,11 +60,11 @@ class Processors:
     def spent(self) -> dict[str, float]:
         """Return the seconds so far, by kind of process."""
         self._look()
-        found = dict.fromkeys(KINDS, 0.0)
+        totals = dict.fromkeys(KINDS, 0.0)
         with self._lock:
             for process, seconds in self._spent.items():
-                found[self._kinds[process]] += seconds
-            return found | {"driver": time.process_time() - self._looking}
+                totals[self._kinds[process]] += seconds
+            return totals | {"driver": time.process_time() - self._looking}
 
     def _run(self) -> None:
         while True:
@@ -118,11 +118,11 @@ class Way:
     def sampled(self, processors: Processors) -> dict[str, float]:
         """Return the seconds of a run, and its processor seconds by kind of process."""
         before, began = processors.spent(), time.perf_counter()
-        made = self.run()
+        result = self.run()
         wall, spent = time.perf_counter() - began, processors.spent()
-        self.after(made)
-        found = {kind: seconds - before[kind] for kind, seconds in spent.items()}
-        return {"wall": wall, "processors": sum(found.values())} | found
+        self.after(result)
+        parts = {kind: seconds - before[kind] for kind, seconds in spent.items()}
+        return {"wall": wall, "processors": sum(parts.values())} | parts
 
 
 def frames(sc: SparkContext, rows: int) -> list[Way]:
@@ -200,7 +200,7 @@ class _Ring:
 def in_turn(ways: list[Way], groups: int) -> dict[str, list[dict[str, float]]]:
     """Return samples of ways that take turns, a group of samples each."""
     processors = Processors()
-    found: dict[str, list[dict[str, float]]] = {way.name: [] for way in ways}
+    samples: dict[str, list[dict[str, float]]] = {way.name: [] for way in ways}
     for way in ways[::-1]:      # the first run of all, which nobody counts
         way.after(way.run())
     for _ in range(groups):
@@ -208,20 +208,20 @@ def in_turn(ways: list[Way], groups: int) -> dict[str, list[dict[str, float]]]:
             # Each way ends or starts others' Python processes, and the JVM compiles what runs often.
             for _ in range(way.warm):
                 way.after(way.run())
-            found[way.name] += [way.sampled(processors) for _ in range(way.samples)]
-    return found
+            samples[way.name] += [way.sampled(processors) for _ in range(way.samples)]
+    return samples
 
 
-def show(found: dict[str, list[dict[str, float]]]) -> None:
+def show(samples_of: dict[str, list[dict[str, float]]]) -> None:
     """Print the medians of samples, and what they are of the first way's."""
     medians = {name: {kind: statistics.median(each[kind] for each in samples) for kind in samples[0]}
-               for name, samples in found.items()}
+               for name, samples in samples_of.items()}
     first = next(iter(medians.values()))
     print(f"{'':50} {'wall s':>7} {'ratio':>6} {'processor s':>11} {'ratio':>6}   of which")
-    for name, each in medians.items():
-        wall, processors = (each[kind] / first[kind] for kind in ("wall", "processors"))
-        rest = ", ".join(f"{kind} {each[kind]:.2f}" for kind in ("driver", *KINDS) if each[kind] > 0.005)
-        print(f"{name:50} {each['wall']:7.3f} {wall:6.2f} {each['processors']:11.3f} {processors:6.2f}   {rest}")
+    for name, figures in medians.items():
+        wall, processors = (figures[kind] / first[kind] for kind in ("wall", "processors"))
+        rest = ", ".join(f"{kind} {figures[kind]:.2f}" for kind in ("driver", *KINDS) if figures[kind] > 0.005)
+        print(f"{name:50} {figures['wall']:7.3f} {wall:6.2f} {figures['processors']:11.3f} {processors:6.2f}   {rest}")
 
 
 @click.command(help=__doc__)
@@ -230,24 +230,24 @@ def show(found: dict[str, list[dict[str, float]]]) -> None:
 @click.option("--groups", default=2, show_default=True, help="Times that the ways take turns.")
 @click.option("--out", type=click.Path(path_type=Path), help="A file for the samples.")
 def main(only: str, rows: int, groups: int, out: Path | None) -> None:
-    found = {}
+    samples = {}
     with environment(), tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
         path = str(Path(directory, "points.parquet"))
         write(path, 4 * rows)
         if only in ("all", "tasks"):
-            found["tasks"] = in_turn(tasks(path), groups)
+            samples["tasks"] = in_turn(tasks(path), groups)
         sc = stack.enter_context(context("host", machine.cores())) if only != "tasks" else None
         if sc is not None and only in ("all", "frames"):
-            found["frames"] = in_turn(frames(sc, rows), groups)
+            samples["frames"] = in_turn(frames(sc, rows), groups)
         if sc is not None and only in ("all", "files"):
-            found["files"] = in_turn(files(sc, path), groups)
-    for name, each in found.items():
+            samples["files"] = in_turn(files(sc, path), groups)
+    for name, ways in samples.items():
         count = rows if name == "frames" else 4 * rows
         print(f"{count:,} rows of {COLUMNS} float32, {machine.cores()} cores, load {os.getloadavg()[0]:.1f}; medians")
-        show(each)
+        show(ways)
     if out:
         about = {"rows": rows, "load": os.getloadavg(), "machine": machine.description(), **machine.commit()}
-        out.write_text(json.dumps(about | {"samples": found}, indent=1) + "\n")
+        out.write_text(json.dumps(about | {"samples": samples}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

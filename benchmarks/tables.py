@@ -1,4 +1,4 @@
-"""How fast DataFrames and Parquet files come to a worker and back, against Spark's own ways."""
+"""Speed at which DataFrames and Parquet files come to a worker and back, against Spark's own ways."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def _frames(sc: SparkContext, count: int, samples: int, about: dict[str, Any], d
              Case(BY_ROWS, lambda: _consumed(held.recv().map(_numbers).toDF(DOUBLES)), moved, (TO_DF,), repeat=False),
              Case(CREATE, lambda: _consumed(session.createDataFrame(plain, SCHEMA)), moved, (TO_DF,), repeat=False)]
     group.series = interleave(cases, samples, done=done)
-    for each in (frame, plain, held):
-        each.unpersist()
+    for cached in (frame, plain, held):
+        cached.unpersist()
     return group
 
 
@@ -115,14 +115,14 @@ def _others(sc: SparkContext, directory: Path, count: int, samples: int, about: 
         equal = ours().count() == theirs().count()
         group.checks["rows"] = {"equal": equal}
         assert equal, "the ways give different numbers of rows"
-        mine, spark = f'vispark, cache("GPU"): {name}', f'Spark and from_dataframe, cache("GPU"): {name}'
+        direct, spark = f'vispark, cache("GPU"): {name}', f'Spark and from_dataframe, cache("GPU"): {name}'
         moved = count * ROW_BYTES
         group.series = interleave([
             Case(f"{DECODED}: {name}", decoded, moved),
-            Case(mine, lambda ours=ours: load_seconds(ours()), moved, (f"{DECODED}: {name}",), repeat=False,
+            Case(direct, lambda ours=ours: load_seconds(ours()), moved, (f"{DECODED}: {name}",), repeat=False,
                  times_itself=True),
             Case(spark, lambda theirs=theirs: load_seconds(vispark.from_dataframe(theirs(), dtype="float32")), moved,
-                 (mine,), repeat=False, times_itself=True)], samples, done=done)
+                 (direct,), repeat=False, times_itself=True)], samples, done=done)
         yield group
 
 
@@ -171,12 +171,12 @@ def _parsed(path: str) -> Iterator[Any]:
 
 
 def _row(row: Any) -> np.ndarray:
-    """A row as an array, as df.rdd is used."""
+    """Return a row as an array, as df.rdd is used."""
     return np.array(row, np.float32)
 
 
 def _numbers(row: np.ndarray) -> list[float]:
-    """A row as Python's numbers, which rows of a DataFrame are made of."""
+    """Return a row as Python's numbers, which rows of a DataFrame are made of."""
     return row.tolist()
 
 

@@ -40,7 +40,7 @@ class CupyGpu:
         return cupy.asarray(block)
 
     def drop(self, data: Any) -> None:
-        """Nothing: CuPy's pool takes it back when the last reference goes."""
+        """Do nothing: CuPy's pool takes it back when the last reference goes."""
 
     def gradient(self, data: Any, w: np.ndarray) -> np.ndarray:
         rows = len(data)
@@ -75,26 +75,26 @@ class DeviceGpu:
     def gradient(self, data: Buffer, w: np.ndarray) -> np.ndarray:
         rows = data.nbytes // (FEATURES + 1) // 4
         grid = self._fused.grid(rows)
-        weights, found = self.put(w), np.empty(FEATURES, np.float32)
+        weights, sums = self.put(w), np.empty(FEATURES, np.float32)
         partials, total = (self._device.allocate(count * FEATURES * 4, stream=self._stream) for count in (grid, 1))
         self._device.launch(self._gradient, (grid,), (self._fused.threads,),
                             [data, partials, weights, np.int32(rows)], shared=self._fused.shared, stream=self._stream)
         self._device.launch(self._sum, (1,), SUM_BLOCK, [partials, total, np.int32(grid)], stream=self._stream)
-        self._device.copy_out(found.view(np.uint8), total, stream=self._stream)
+        self._device.copy_out(sums.view(np.uint8), total, stream=self._stream)
         self._device.synchronize(stream=self._stream)
         for buffer in (weights, partials, total):
             buffer.close()
-        return found
+        return sums
 
 
 def gpu_library(kind: str) -> str:
-    """What tasks reach a device of this kind through."""
+    """Return the name of the library by which tasks reach a device of this kind."""
     return "CuPy" if kind == "cuda" and cupy is not None else "gpu_worker.device"
 
 
 @cache
 def _gpu(kind: str, fused: Fused) -> CupyGpu | DeviceGpu:
-    """This process's device, opened once."""
+    """Return this process's device, opened once."""
     return CupyGpu(fused) if gpu_library(kind) == "CuPy" else DeviceGpu(kind, fused)
 
 
@@ -102,7 +102,7 @@ _kept: dict[tuple, Any] = {}
 
 
 def gradient_by_kernel(block: np.ndarray, w: np.ndarray, kind: str, fused: Fused) -> np.ndarray:
-    """Spark-G: the block goes to the device, and only the gradient stays."""
+    """Return the gradient by Spark-G: the block goes to the device, and only the gradient stays."""
     gpu = _gpu(kind, fused)
     data = gpu.put(block)
     try:
@@ -112,7 +112,7 @@ def gradient_by_kernel(block: np.ndarray, w: np.ndarray, kind: str, fused: Fused
 
 
 def timed_gradient(block: np.ndarray, w: np.ndarray, lap: Lap, *, kind: str, fused: Fused) -> np.ndarray:
-    """Spark-G, a lap for the copy and one for the kernel."""
+    """Return the gradient by Spark-G, a lap for the copy and one for the kernel."""
     gpu = _gpu(kind, fused)
     data = gpu.put(block)
     lap("host-to-device")
@@ -124,33 +124,34 @@ def timed_gradient(block: np.ndarray, w: np.ndarray, lap: Lap, *, kind: str, fus
 
 
 def put_points(block: np.ndarray, kind: str, fused: Fused) -> Any:
-    """A block on the device, to be kept there."""
+    """Put a block on the device, to be kept there."""
     return _gpu(kind, fused).put(block)
 
 
 def gradient_of_put(data: Any, w: np.ndarray, kind: str, fused: Fused) -> np.ndarray:
-    """The gradient of a block that is on the device."""
+    """Return the gradient of a block that is on the device."""
     return _gpu(kind, fused).gradient(data, w)
 
 
 def timed_kmeans(block: np.ndarray, centers: np.ndarray, lap: Lap) -> np.ndarray:
-    """Spark-G of K-means by CuPy: sums, with counts in the last column; laps as above."""
+    """Return the sums of K-means by CuPy, as Spark-G does, with counts in the last column; laps as above."""
     data = to_gpu(block)
     cupy.cuda.Stream.null.synchronize()
     lap("host-to-device")
-    found = flat(peers.cupy_kmeans(data)(centers))
+    totals = flat(peers.cupy_kmeans(data)(centers))
     lap("kernel")
-    return found
+    return totals
 
 
-def flat(found: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    """Sums and counts in one array, so that they add as one."""
-    return np.column_stack([found[0], found[1].astype(np.float32)])
+def flat(totals: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """Return sums and counts in one array, so that they add as one."""
+    return np.column_stack([totals[0], totals[1].astype(np.float32)])
 
 
 def gradient_by_kept_kernel(points: Points, partition: int, w: np.ndarray, kind: str,
                             fused: Fused) -> tuple[np.ndarray, int]:
-    """Spark-G+: the block is made and sent where this process has it not yet; the gradient, and 1 if it had not."""
+    """Return the gradient by Spark-G+, and 1 if this process did not have the block yet, which is then made and sent.
+    """
     gpu, key = _gpu(kind, fused), ("device", points, partition)
     missed = key not in _kept
     if missed:
@@ -159,7 +160,7 @@ def gradient_by_kept_kernel(points: Points, partition: int, w: np.ndarray, kind:
 
 
 def gradient_of_kept(points: Points, partition: int, w: np.ndarray) -> tuple[np.ndarray, int]:
-    """Spark-C+: NumPy on a block that this process keeps, made where it has it not yet."""
+    """Return the gradient by Spark-C+: NumPy on a block that this process keeps, made where it has it not yet."""
     key = "host", points, partition
     missed = key not in _kept
     if missed:
@@ -168,7 +169,9 @@ def gradient_of_kept(points: Points, partition: int, w: np.ndarray) -> tuple[np.
 
 
 def kmeans_of_kept(cloud: Cloud, partition: int, centers: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-    """Spark-C+ of K-means: BLAS on a block that this process keeps; sums, counts, and 1 if it had to be made."""
+    """Return the sums and counts of K-means by Spark-C+, BLAS on a block that this process keeps, and 1 if it had to be
+    made.
+    """
     key = "host", cloud, partition
     missed = key not in _kept
     if missed:
@@ -177,7 +180,7 @@ def kmeans_of_kept(cloud: Cloud, partition: int, centers: np.ndarray) -> tuple[n
 
 
 def kmeans_by_kept(cloud: Cloud, partition: int, centers: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-    """Spark-G+ of K-means: CuPy on a block that this process keeps on the GPU; as above."""
+    """Return sums, counts and 1 or 0, as above, by Spark-G+: CuPy on a block that this process keeps on the GPU."""
     key = "device", cloud, partition
     missed = key not in _kept
     if missed:
@@ -186,7 +189,7 @@ def kmeans_by_kept(cloud: Cloud, partition: int, centers: np.ndarray) -> tuple[n
 
 
 def kmeans_by_cupy(block: np.ndarray, centers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Spark-G of K-means: the block goes to the GPU, and only sums and counts stay."""
+    """Return sums and counts of K-means by Spark-G: the block goes to the GPU, and only sums and counts stay."""
     return peers.cupy_kmeans(cupy.asarray(block))(centers)
 
 
@@ -195,44 +198,44 @@ def to_gpu(block: np.ndarray) -> Any:
 
 
 def on_host(cells: Any) -> np.ndarray:
-    """An array that may be on the GPU."""
+    """Return an array of the host's from one that may be on the GPU."""
     return np.ascontiguousarray(cells) if isinstance(cells, np.ndarray) else cupy.asnumpy(cells)
 
 
-def by_numpy(step: Callable[[Any, Given], Any], block: np.ndarray, given: Given, lap: Lap) -> np.ndarray:
-    """Spark-C of a grid."""
-    found = step(block, given)
+def by_numpy(step: Callable[[Any, Given], Any], block: np.ndarray, strips: Given, lap: Lap) -> np.ndarray:
+    """Do a step of Spark-C on a grid."""
+    result = step(block, strips)
     lap("kernel")
-    return found
+    return result
 
 
-def by_cupy(step: Callable[[Any, Given], Any], block: np.ndarray, given: Given, lap: Lap) -> np.ndarray:
-    """Spark-G of a grid: block and strips go to the GPU, and the block after the step comes back."""
-    data, strips = to_gpu(block), {offset: to_gpu(strip) for offset, strip in given.items()}
+def by_cupy(step: Callable[[Any, Given], Any], block: np.ndarray, strips: Given, lap: Lap) -> np.ndarray:
+    """Do a step of Spark-G on a grid: block and strips go to the GPU, and the block after the step comes back."""
+    data, copies = to_gpu(block), {offset: to_gpu(strip) for offset, strip in strips.items()}
     cupy.cuda.Stream.null.synchronize()
     lap("host-to-device")
-    return cupy.asnumpy(by_kept_cupy(step, data, strips, lap))
+    return cupy.asnumpy(by_kept_cupy(step, data, copies, lap))
 
 
-def by_kept_cupy(step: Callable[[Any, Given], Any], block: Any, given: Given, lap: Lap) -> Any:
-    """Spark-G+ of a grid: the block is on the GPU and stays there."""
-    found = step(block, given)
+def by_kept_cupy(step: Callable[[Any, Given], Any], block: Any, strips: Given, lap: Lap) -> Any:
+    """Do a step of Spark-G+ on a grid: the block is on the GPU and stays there."""
+    result = step(block, strips)
     cupy.cuda.Stream.null.synchronize()
     lap("kernel")
-    return found
+    return result
 
 
-def heated(block: Any, given: Given, k: float) -> Any:
-    """A step of the heat equation of a block on the GPU, by CuPy."""
+def heated(block: Any, strips: Given, k: float) -> Any:
+    """Do a step of the heat equation of a block on the GPU, by CuPy."""
     padded = cupy.zeros(tuple(extent + 2 for extent in block.shape), cupy.float32)
     padded[1:-1, 1:-1, 1:-1] = block
-    for offset, strip in given.items():
+    for offset, strip in strips.items():
         padded[tuple(edge(side) if side else slice(1, -1) for side in offset)] = cupy.asarray(strip)
-    found = peers.cupy_heat_step()(*peers.around(padded), np.float32(k))
+    result = peers.cupy_heat_step()(*peers.around(padded), np.float32(k))
     cupy.cuda.Stream.null.synchronize()
-    return found
+    return result
 
 
 def has_mpi() -> bool:
-    """Whether MPI programs can be started here."""
+    """Return whether MPI programs can be started here."""
     return shutil.which("mpirun") is not None and importlib.util.find_spec("mpi4py") is not None

@@ -45,7 +45,7 @@ Done = Callable[[str], None]
 
 
 def of_regression(sc: SparkContext, points: Points, settings: Settings, done: Done) -> Group:
-    """Of an iteration of logistic regression."""
+    """Measure the tax of an iteration of logistic regression."""
     held = points.rdd(sc).send().htod().cache()
     held.count()
     run = Descent(regression.translated(held), points).run
@@ -59,7 +59,7 @@ def of_regression(sc: SparkContext, points: Points, settings: Settings, done: Do
 
 def of_kmeans(sc: SparkContext, cloud: Cloud, centers: Sequence[int], settings: Settings, done: Done
               ) -> Iterator[Group]:
-    """Of an iteration of K-means, for so many centres after the other."""
+    """Measure the tax of an iteration of K-means, for so many centres after the other."""
     with kmeans.ours(sc, cloud) as ways, Alone(settings.kind) as alone:
         for number in centers:
             first = cloud.first_centers(number)
@@ -77,12 +77,12 @@ def of_kmeans(sc: SparkContext, cloud: Cloud, centers: Sequence[int], settings: 
 
 
 def of_heat(sc: SparkContext, cube: heat.Cube, settings: Settings, done: Done) -> Group:
-    """Of a step of heat."""
+    """Measure the tax of a step of heat."""
     return _of_grid(heat.ours(sc, cube)[OURS], heat.solver(cube), settings, done)
 
 
 def of_flow(sc: SparkContext, plane: flow.Plane, settings: Settings, done: Done) -> Group:
-    """Of an iteration of Navier-Stokes."""
+    """Measure the tax of an iteration of Navier-Stokes."""
     return _of_grid(flow.ours(sc, plane), flow.solver(plane), settings, done)
 
 
@@ -93,8 +93,8 @@ def _of_grid(way: Way, solver: Solver, settings: Settings, done: Done) -> Group:
         for device in devices:
             stack.callback(device.close)
         loops = stack.enter_context(hiding.loops(solver, devices))
-        found = _measured(group, OURS, lambda: way.advance(solver.steps), loops[hiding.BARE], settings, done)
-    group.series = [a_step(series, solver.steps) for series in found]
+        measured = _measured(group, OURS, lambda: way.advance(solver.steps), loops[hiding.BARE], settings, done)
+    group.series = [a_step(series, solver.steps) for series in measured]
     return group
 
 
@@ -111,19 +111,19 @@ def _measured(group: Group, name: str, ours: Callable[[], object], bare: Callabl
 # -- a plan on rows, without its worker -------------------------------------------------------------------------------
 
 def sent_by(run: Callable[[], object]) -> Invocation:
-    """The last plan that the driver sends when this runs."""
-    found: list[Invocation] = []
-    with _overheard(found):
+    """Return the last plan that the driver sends when this runs."""
+    sent: list[Invocation] = []
+    with _overheard(sent):
         run()
-    return found[-1]
+    return sent[-1]
 
 
 @contextmanager
-def _overheard(found: list[Invocation]) -> Iterator[None]:
+def _overheard(sent: list[Invocation]) -> Iterator[None]:
     send = vispark.runtime.driver.worker.Worker.send
 
     def noted(worker: vispark.runtime.driver.worker.Worker, invocation: Invocation, *others):
-        found.append(invocation)
+        sent.append(invocation)
         return send(worker, invocation, *others)
 
     vispark.runtime.driver.worker.Worker.send = noted
@@ -134,7 +134,7 @@ def _overheard(found: list[Invocation]) -> Iterator[None]:
 
 
 class Alone:
-    """What a plan reads, held by a worker in this process, and the plan's passes."""
+    """Worker in this process that holds what a plan reads, and the plan's passes."""
 
     def __init__(self, kind: str):
         self._directory = tempfile.TemporaryDirectory()
@@ -167,7 +167,7 @@ class Alone:
             list(pool.map(put, plan.inputs))
 
     def passes(self, invocation: Invocation) -> Callable[[], None]:
-        """Does a pass again, as the worker noted it."""
+        """Return a function that does a pass again, as the worker noted it."""
         key = invocation.prepared.key, invocation.prepared.encoded
         for _ in range(3):      # one that comes again is noted
             values, size = invocation.values.constants(0)
@@ -187,8 +187,8 @@ class Alone:
 
         def run() -> None:
             copies.begin(values)
-            for each in work:
-                each.start()
+            for entry in work:
+                entry.start()
             copies.end(None, -1)
             for device, stream in streams:
                 device.synchronize(stream=stream)

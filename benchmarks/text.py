@@ -1,4 +1,5 @@
-"""How fast text of numbers is parsed in Python workers, against reading as many bytes and against a map of lines."""
+"""Speed at which text of numbers is parsed in Python workers, against reading as many bytes and against a map of lines.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +35,8 @@ def write(path: Path, nbytes: int, rows: np.ndarray | None = None) -> int:
 
     Without rows they are points of logistic regression.
     """
-    found = Points(_LINES, 1).block(0) if rows is None else rows
-    lines = "".join(" ".join(map("{:.7g}".format, row)) + "\n" for row in found.tolist()).encode()
+    block = Points(_LINES, 1).block(0) if rows is None else rows
+    lines = "".join(" ".join(map("{:.7g}".format, row)) + "\n" for row in block.tolist()).encode()
     with path.open("wb") as file:
         for _ in range(-(-nbytes // len(lines))):
             file.write(lines)
@@ -69,9 +70,9 @@ def run(sc: SparkContext, directory: Path, nbytes: int, samples: int, done: Call
     return group
 
 
-def _read(found: Iterable[TextSplit]) -> Iterator[int]:
+def _read(pieces: Iterable[TextSplit]) -> Iterator[int]:
     total = 0
-    for split in found:
+    for split in pieces:
         with opened(split.path) as file:
             file.seek(split.start)
             left = split.end - split.start
@@ -87,8 +88,8 @@ def _parse(split: TextSplit) -> None:
 
 
 def _reading(sc: SparkContext, path: Path, parts: int) -> RDD[Any]:
-    found = splits(str(path), parts)
-    return sc.parallelize(found, len(found)).mapPartitions(_read)
+    pieces = splits(str(path), parts)
+    return sc.parallelize(pieces, len(pieces)).mapPartitions(_read)
 
 
 def _rows(sc: SparkContext, path: Path, parts: int) -> RDD[Any]:
@@ -104,13 +105,13 @@ def _stock(sc: SparkContext, path: Path, parts: int) -> RDD[Any]:
 
 
 def parse(line: str) -> np.ndarray:
-    """A row, as the stock PySpark examples read it."""
+    """Return a row, as the stock PySpark examples read it."""
     return np.array([float(x) for x in line.split(" ")], np.float32)
 
 
 def numbers(split: TextSplit) -> np.ndarray:
-    """The rows of a split, each read as the stock PySpark examples do."""
-    found, place = [], split.start
+    """Return the rows of a split, each read as the stock PySpark examples do."""
+    rows, place = [], split.start
     with open(split.path, "rb") as file:
         if split.start:     # as the one before it ends with the line that its last byte is in
             file.seek(split.start - 1)
@@ -119,5 +120,5 @@ def numbers(split: TextSplit) -> np.ndarray:
             if place >= split.end:
                 break
             place += len(line)
-            found.append(parse(line.decode()))
-    return np.array(found, np.float32)
+            rows.append(parse(line.decode()))
+    return np.array(rows, np.float32)

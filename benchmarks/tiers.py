@@ -66,13 +66,13 @@ def link(device: str, nbytes: int = 256 << 20) -> tuple[float, float]:
     processors = time.process_time() - processors
     buffer.close()
     del memory
-    for each in (opened, *others):
-        each.close()
+    for other in (opened, *others):
+        other.close()
     return nbytes / min(taken), 8 * nbytes / processors
 
 
 def report() -> Reported:
-    """Return what the session holds."""
+    """Return the report of what the session holds."""
     return next(session.report for session in administer(Status()).sessions if session.report)
 
 

@@ -1,4 +1,4 @@
-"""How fast blocks get from an executor into its worker, against copying them within one process."""
+"""Speed at which blocks get from an executor into its worker, against copying them within one process."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _JVM_SHARE = 8
 
 @dataclass
 class _Held:
-    """What a process of a run keeps: a block, room for a copy of it, and where it waits for the others."""
+    """Belongings of a process of a run: a block, room for a copy of it, and the place where it waits for the others."""
 
     barrier: Barrier | None = None
     block: np.ndarray | None = None
@@ -70,7 +70,7 @@ _held = _Held()
 
 @dataclass(frozen=True)
 class Done:
-    """When an action began and ended, on the machine's clock, and what it spent its time on, in seconds."""
+    """Moments at which an action began and ended, on the machine's clock, and the parts of its time, in seconds."""
 
     start: float
     end: float
@@ -78,7 +78,7 @@ class Done:
 
 
 def held_block(nbytes: int) -> np.ndarray:
-    """A float32 block of two dimensions, made once in each process."""
+    """Return a float32 block of two dimensions, made once in each process."""
     if _held.block is None or _held.block.nbytes != nbytes:
         _held.block = np.random.default_rng(os.getpid()).random((nbytes // 256, 64), np.float32)
     return _held.block
@@ -109,7 +109,7 @@ def _fill() -> Done:
 
 
 def send_block(credentials: Credentials, number: int, to_device: bool, how: str = "") -> Done:
-    """What a task does: read the records, write them into shared memory, and ask the worker to keep them.
+    """Do what a task does: read the records, write them into shared memory, and ask the worker to keep them.
 
     ``how`` may be "first", for memory as new as for a process's first request, where else it is used again from one
     request to the next; or "unwritten", where nothing is put into the pieces that go to the worker.
@@ -131,11 +131,11 @@ def send_block(credentials: Credentials, number: int, to_device: bool, how: str 
         lowering.add(os.getpid(), content_of(packed))
         invocation = replace(lowering.ship(), profile=True)
         spent.lap("plan")
-        with _timed(client) as asked:
+        with _timed(client) as waits:
             _, reply, _ = run_plan(credentials, invocation, packed)
         spent.lap("packing")
-        spent.seconds["packing"] -= sum(asked.values())
-        return {**spent.seconds, **asked, "the worker's copies": reply.times.copy_in}
+        spent.seconds["packing"] -= sum(waits.values())
+        return {**spent.seconds, **waits, "the worker's copies": reply.times.copy_in}
 
     done = _after_all(send)
     client.request(Release(client.next_number(), (number,)))
@@ -144,7 +144,9 @@ def send_block(credentials: Credentials, number: int, to_device: bool, how: str 
 
 @contextmanager
 def _timed(client: Client) -> Iterator[dict[str, float]]:
-    """What a client takes meanwhile to send messages, to wait until pieces are copied, and for its plan's answer."""
+    """Note the seconds that a client takes meanwhile to send messages, to wait until pieces are copied, and for its
+    plan's answer.
+    """
     spent: dict[str, float] = defaultdict(float)
     send, receive, wait_until = client.send, client.receive, client.wait_until
 
@@ -155,9 +157,9 @@ def _timed(client: Client) -> Iterator[dict[str, float]]:
 
     def timed_receive(number: int) -> tuple:
         start = time.monotonic()
-        found = receive(number)
+        answer = receive(number)
         spent["answer"] += time.monotonic() - start
-        return found
+        return answer
 
     def timed_wait(done: Callable[[], bool]) -> None:
         start = time.monotonic()
@@ -195,14 +197,14 @@ class Processes:
         self._pool = ProcessPoolExecutor(count, spawn, _initialise, (spawn.Barrier(count), nbytes))
 
     def seconds(self, name: str, action: Callable[..., Done], *arguments: object) -> float:
-        """From when the first one began to when the last one was done."""
+        """Return the seconds from the beginning of the first one to the end of the last one."""
         # Each waits for all, so that none takes two.
-        found = [made.result() for made in [self._pool.submit(action, *arguments) for _ in range(self.count)]]
-        self.spent[name] += [done.spent for done in found if done.spent]
-        return max(done.end for done in found) - min(done.start for done in found)
+        actions = [made.result() for made in [self._pool.submit(action, *arguments) for _ in range(self.count)]]
+        self.spent[name] += [done.spent for done in actions if done.spent]
+        return max(done.end for done in actions) - min(done.start for done in actions)
 
     def notes(self, name: str) -> dict[str, object]:
-        """The median milliseconds of what an action's processes spent their time on."""
+        """Return the median milliseconds of what an action's processes spent their time on."""
         kinds = dict.fromkeys(kind for spent in self.spent[name] for kind in spent)
         return {f"ms_{kind}": 1e3 * statistics.median(spent.get(kind, 0.0) for spent in self.spent[name])
                 for kind in kinds}
@@ -229,19 +231,19 @@ def alone(kind: str, cores: int, nbytes: int, samples: int, done: Callable[[str]
         cases = [case for processes in among for case in _cases(processes, credentials, nbytes)]
         if kind == "cuda":
             cases += _to_device(stack, nbytes)
-        for found in in_rounds(cases, samples, warm_up=1, done=done, seconds=_ALONE_SECONDS):
-            for series in found:
+        for measured in in_rounds(cases, samples, warm_up=1, done=done, seconds=_ALONE_SECONDS):
+            for series in measured:
                 for processes in among:
                     series.notes.update(processes.notes(series.name))
-            note_bar(found)
-            group.series = found
+            note_bar(measured)
+            group.series = measured
             yield group
 
 
-def note_bar(found: list[Series]) -> None:
+def note_bar(measured: list[Series]) -> None:
     """Note of each series that loads how its rate is to the bar."""
-    rates = {series.name: series.rate for series in found if series.nbytes}
-    for series in found:
+    rates = {series.name: series.rate for series in measured if series.nbytes}
+    for series in measured:
         copies = next((name for name in series.against if name != PINNED), "")
         if series.name.startswith("send and htod") and copies in rates:
             slower = min(rates[copies], rates.get(PINNED, rates[copies]))
@@ -304,9 +306,9 @@ def in_a_job(sc: SparkContext, kind: str, cores: int, nbytes: int, samples: int,
         Case(reading, lambda: in_jvm.mapValues(len).count(), moved // _JVM_SHARE, repeat=False),
         Case("send and htod, kept, from the JVM", _job(lambda: in_jvm.send().htod(), partitions), moved // _JVM_SHARE,
              (reading,), False, True)]
-    for found in in_rounds(cases, samples, warm_up=2, done=done, seconds=_JOBS_SECONDS):
-        least = {series.name: series.median for series in found}
-        group.series = [each for series in found for each in _net(series, least)]
+    for measured in in_rounds(cases, samples, warm_up=2, done=done, seconds=_JOBS_SECONDS):
+        least = {series.name: series.median for series in measured}
+        group.series = [each for series in measured for each in _net(series, least)]
         yield group
 
 
@@ -322,7 +324,7 @@ def _job(kept: Callable, partitions: int) -> Callable[[], float]:
 
 
 def _net(series: Series, least: dict[str, float]) -> list[Series]:
-    """A series, and, where it sends, what it takes beyond a job that does not."""
+    """Return a series, and, where it sends, what it takes beyond a job that does not."""
     if not series.against:
         return [series]
     beyond = tuple(max(sample - least[series.against[0]], 1e-9) for sample in series.samples)

@@ -1,4 +1,4 @@
-"""How fast a logistic map of 64 steps runs over a column: by the UDFs of Spark, by ours, and without the map."""
+"""Speed at which a logistic map of 64 steps runs over a column: by the UDFs of Spark, by ours, and without the map."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ _IDLE = 45.0
 
 @dataclass(frozen=True)
 class Programs:
-    """How large they are.
+    """Sizes of whole programs.
 
     Attributes
     ----------
@@ -76,8 +76,8 @@ def run(sc: SparkContext, programs: Programs, fused: Fused, kind: str, directory
         for device in devices:
             stack.callback(device.close)
         parsers = stack.enter_context(ProcessPoolExecutor(sc.defaultParallelism, multiprocessing.get_context("spawn")))
-        for each in _programs(Here(sc, kind, devices[0], fused, parsers), programs, directory):
-            with each as program:
+        for opening in _programs(Here(sc, kind, devices[0], fused, parsers), programs, directory):
+            with opening as program:
                 for group in measured(program, programs.iterations, samples, done):
                     group.parameters["device"] = kind
                     groups.append(group)
@@ -87,16 +87,17 @@ def run(sc: SparkContext, programs: Programs, fused: Fused, kind: str, directory
 
 
 def _programs(here: Here, programs: Programs, directory: Path) -> Iterator[AbstractContextManager[Program]]:
-    made: dict[str, Callable[[], AbstractContextManager[Program]]] = {
+    openings: dict[str, Callable[[], AbstractContextManager[Program]]] = {
         "regression": lambda: programs_rows.regression(here, directory, programs.points),
         "kmeans": lambda: programs_rows.clusters(here, directory, *programs.cloud),
         "heat": lambda: programs_grids.heated(here, programs.cube),
         "flow": lambda: programs_grids.flowing(here, programs.plane)}
-    return (made[name]() for name in programs.names)
+    return (openings[name]() for name in programs.names)
 
 
 def measured(program: Program, iterations: Iterable[int], samples: int, done: Callable[[str], None]) -> Iterator[Group]:
-    """A group for each number of iterations; ways run in turn, and once before where they have not for a while."""
+    """Yield a group for each number of iterations; ways run in turn, and once before where they have not for a while.
+    """
     ended: dict[str, float] = {}
     medians: dict[str, dict[int, float]] = {name: {} for name in program.ways}
     for count in iterations:
@@ -129,7 +130,9 @@ def measured(program: Program, iterations: Iterable[int], samples: int, done: Ca
 
 
 def _expected(medians: dict[int, float], count: int) -> float:
-    """Seconds of so many iterations, from what the two before took; or at least, where there is but one; 0 without."""
+    """Return the seconds of so many iterations, from what the two before took; or at least, where there is but one; 0
+    without.
+    """
     if len(medians) < 2:
         return max(medians.values(), default=0.0)
     (few, short), (more, long) = list(medians.items())[-2:]
@@ -146,7 +149,7 @@ def _series(name: str, runs: list[Ran], samples: int, ways: tuple[str, ...]) -> 
 
 
 def _checks(results: dict[str, np.ndarray], tolerance: float) -> dict[str, dict[str, float]]:
-    """How far each way's result is from ours, as a share of its largest number."""
+    """Return the difference of each way's result from ours, as a share of its largest number."""
     ours = results[OURS]
     largest = float(np.abs(ours).max()) or 1.0
     return {name: {"off": float(np.abs(result - ours).max()) / largest, "allowed": tolerance}

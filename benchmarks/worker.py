@@ -1,4 +1,4 @@
-"""What a plan costs in a worker alone, without sockets or Spark: ``python -m benchmarks.worker [DEVICE]``."""
+"""Costs of a plan in a worker alone, without sockets or Spark: ``python -m benchmarks.worker [DEVICE]``."""
 
 from __future__ import annotations
 
@@ -98,14 +98,14 @@ extern "C" __global__ void heat(const float* u, float* out, const vp_region regi
 
 
 def plan_of(*steps: Step, launches: tuple[Launch, ...] = (), keeps: int = 0) -> Plan:
-    """A plan on the partitions of VRDD slot 0."""
+    """Return a plan on the partitions of VRDD slot 0."""
     variant = Variant(SIGNATURE, launches, (b"",) * keeps, (-1,) * keeps)
     inputs = tuple(Input(index, ROWS, 0, 0, b"", (0,)) for index in range(PARTITIONS))
     return Plan((LoadStep(0), *steps), (Module(SOURCE, "bench.cu", (), (), ()),), (variant,), inputs, ())
 
 
 def grid_plan(*steps: Step, source: Step, inputs: tuple[Input, ...]) -> Plan:
-    """A plan on a grid of 64 blocks."""
+    """Return a plan on a grid of 64 blocks."""
     keeps = sum(isinstance(step, KeepStep) for step in steps)
     variant = Variant(Signature((Field("", "<f4", (16, 16, 16)),)), (), (b"",) * keeps, (-1,) * keeps)
     return Plan((source, *steps), (Module(STENCIL, "heat.cu", (), (), ()),), (variant,), inputs, (), GRID, (HEAT,))
@@ -150,9 +150,9 @@ class Passes:
         vrdds = (self.number - 1 if self.loop else 1, self.number) if self.keeps else (1,)
         request = Run(self.number, 1, 60.0, self.key, self.encoded, vrdds, (w,))
         self.encoded = b""
-        given = decode(encode(request, Request), Request)
+        decoded = decode(encode(request, Request), Request)
         started = time.perf_counter()
-        reply, _ = self.worker.handle(given, [])
+        reply, _ = self.worker.handle(decoded, [])
         self.seconds = time.perf_counter() - started
         encode(reply, Reply)
         if self.keeps and self.number > self.loop + 3:
@@ -173,7 +173,7 @@ def measure(name: str, once: Passes, times: int = 2000) -> None:
 
 
 def looped(worker: SessionWorker, numbers: Iterator[int]) -> Passes:
-    """A loop on the grid."""
+    """Return a loop on the grid."""
     first = next(numbers)
     return Passes(worker, fill_grid(worker, first), loop=first)
 

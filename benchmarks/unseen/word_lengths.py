@@ -1,4 +1,4 @@
-"""How many words of a text there are of each length, letters counted: records are strings."""
+"""Number of words of a text that there are of each length, letters counted: records are strings."""
 
 from operator import add
 

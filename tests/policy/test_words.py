@@ -11,8 +11,8 @@ from tests.policy.test_repository import ROOT
 
 #: Files whose text is that of their time, and this rule with its test.
 _OLD = ("CHANGELOG.md", "docs/decisions/", "docs/development/reproductions.md", "tests/policy/")
-#: What holds the rules of names and docstrings: what users install, run and read, and what tests that.
-_RULED = ("vispark/", "gpu_worker/", "examples/", "docs/", "tests/")
+#: What holds the rules of names and docstrings: what users install, run and read, and what tests and measures that.
+_RULED = ("vispark/", "gpu_worker/", "examples/", "docs/", "tests/", "benchmarks/")
 SOURCES = {path: (ROOT / path).read_text(encoding="utf-8") for path in FILES}
 
 
