@@ -30,7 +30,7 @@ with open(box, "r+b") as file:
     memory = mmap.mmap(file.fileno(), 8)
 slot = ctypes.addressof(ctypes.c_char.from_buffer(memory))
 crash_record.current_slot = lambda: slot
-device = open_devices(kind, cache_dir=cache_dir)[0]
+device, = open_devices(kind, addresses=["0"], cache_dir=cache_dir)
 stream = device.stream()
 kernel = device.compile(Source(Path(kernels).read_text(), "faults.cu"), name)
 argument = np.uint64(0) if name == "illegal_address" else np.int32(9)

@@ -18,11 +18,10 @@ def _missing() -> str:
     """Return the reason why there is no GPU to test, or nothing."""
     with tempfile.TemporaryDirectory() as cache:
         try:
-            devices = cuda.open_cuda(memory=0, addresses=(), cache_dir=cache)
+            device, = cuda.open_cuda(memory=0, addresses=("0",), cache_dir=cache)
         except DeviceUnavailable as error:
             return error.message
-        for device in devices:
-            device.close()
+        device.close()
     return ""
 
 
@@ -46,6 +45,10 @@ def devices(tmp_path: Path) -> Iterator[list[cuda.CudaDevice]]:
 
 
 @pytest.fixture
-def device(devices: list[cuda.CudaDevice]) -> cuda.CudaDevice:
-    """Return the first GPU."""
-    return devices[0]
+def device(tmp_path: Path) -> Iterator[cuda.CudaDevice]:
+    """Yield the first GPU, with nothing allocated on it, before and after; others are not opened."""
+    gpu, = cuda.open_cuda(memory=0, addresses=("0",), cache_dir=str(tmp_path))
+    assert not gpu.memory().used
+    yield gpu
+    assert not gpu.memory().used
+    gpu.close()

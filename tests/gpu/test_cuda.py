@@ -209,7 +209,7 @@ import numpy as np
 from gpu_worker.device.base import Source
 from gpu_worker.device.cuda.device import open_cuda
 from gpu_worker.protocol.errors import KernelFault
-device = open_cuda(memory=0, addresses=(), cache_dir=sys.argv[2])[0]
+device, = open_cuda(memory=0, addresses=("0",), cache_dir=sys.argv[2])
 stream = device.stream()
 buffer = device.allocate(1024, stream=stream)
 device.launch(device.compile(Source(open(sys.argv[1]).read()), "stray"), (1,), (1,), [buffer], stream=stream)

@@ -30,12 +30,12 @@ from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.plans import sealed
 from gpu_worker.server.handlers import SessionWorker
 from gpu_worker.system.crash_record import CrashRecorder
-from tests.system.fixtures import local, no_leaks, pytest_runtest_makereport
+from tests.system.fixtures import local, no_leaks, one_core, pytest_runtest_makereport
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import host_context
 from vispark import IN, OUT, DeadlineExceeded, KernelFault, Kernels, OutOfMemory
 
-__all__ = ["local", "no_leaks", "pytest_runtest_makereport"]
+__all__ = ["local", "no_leaks", "one_core", "pytest_runtest_makereport"]
 
 SOURCE = """
 extern "C" __global__ void twice(const double* x, double* y, int n)
@@ -56,10 +56,14 @@ def short(local: Topology) -> Iterator[SparkContext]:
         yield context
 
 
-def test_partitions_are_spread_over_all_gpus(short: SparkContext, local: Topology):
-    numbers = short.parallelize(np.arange(8000.0).tolist(), 8).cache("GPU")
-    assert numbers.reduce(operator.add) == 7999 * 4000
-    report = administer(Status(), runtime_dir=str(local.nodes[0].runtime_dir)).sessions[0].report
+def test_partitions_are_spread_over_all_gpus(one_core: Topology):
+    # A mask ends before the first number that is no GPU.
+    mask = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(64)))
+    conf = {"spark.vispark.device": "cuda", "spark.executorEnv.CUDA_VISIBLE_DEVICES": mask}
+    with one_core.context(conf) as sc:
+        numbers = sc.parallelize(np.arange(8000.0).tolist(), 8).cache("GPU")
+        assert numbers.reduce(operator.add) == 7999 * 4000
+        report = administer(Status(), runtime_dir=str(one_core.nodes[0].runtime_dir)).sessions[0].report
     names = [device.device for device in report.memory]
     assert report.vrdds[0].device == ", ".join(sorted(names))
     assert all(device.used for device in report.memory)

@@ -50,7 +50,7 @@ def test_kernels_take_as_long_as_they_spin(tmp_path: Path):
 
 
 def test_what_several_devices_do_at_once_counts_once(tmp_path: Path):
-    with bench(tmp_path, "cuda") as worker:
+    with bench(tmp_path, "cuda", devices=()) as worker:
         devices = len(worker.process._pool.devices)
         times = spun(worker, devices, 1, SPINS)
     print(devices, times)

@@ -46,6 +46,9 @@ TRANSPORT = "VISPARK_TEST_TRANSPORT"
 #: The device on which tests run that ask for ``host``: on a machine with a GPU, "cuda" runs them there.
 DEVICE = "VISPARK_TEST_DEVICE"
 
+#: What a context's tests on GPUs see of them, unless they or Spark say: the first.
+_FIRST_GPU = "spark.executorEnv.CUDA_VISIBLE_DEVICES", os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
+
 #: The first of these devices, as errors and reports name it.
 DEVICE_NAME = f"{os.environ.get(DEVICE, 'host')}:0"
 
@@ -101,6 +104,8 @@ class Topology:
         wanted = _common_conf() | self.conf | dict(conf or {})
         if wanted.get("spark.vispark.device") == "host":
             wanted["spark.vispark.device"] = os.environ.get(DEVICE, "host")
+        if wanted.get("spark.vispark.device") == "cuda" and not any(".resource.gpu." in name for name in wanted):
+            wanted.setdefault(*_FIRST_GPU)
         for name, value in wanted.items():
             settings.set(name, str(value).lower() if isinstance(value, bool) else str(value))
         sc = SparkContext(conf=settings)

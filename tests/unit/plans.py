@@ -45,10 +45,13 @@ class Bench:
     ----------
     worker : SessionWorker
         The worker.
+    devices : sequence of str
+        The addresses of the devices that plans use; none for all.
     """
 
-    def __init__(self, worker: SessionWorker):
+    def __init__(self, worker: SessionWorker, devices: Sequence[str] = ()):
         self.process = worker
+        self._devices = tuple(devices)
         self._numbers = itertools.count(1)
         self._contents: dict[int, list[Blocks]] = {}
         #: The number of the first partition that is here.
@@ -89,12 +92,12 @@ class Bench:
         inputs = tuple(Input(self.first + index, _count(blocks), 0, 0, b"",
                              tuple(signatures.index(_signature(b)) for b in blocks))
                        for index, blocks in enumerate(self._contents[vrdd]))
-        return Plan((LoadStep(0), *steps), (Module(source, "test.cu", (), (), ()),), variants, inputs, ())
+        return Plan((LoadStep(0), *steps), (Module(source, "test.cu", (), (), ()),), variants, inputs, self._devices)
 
     def request(self, plan: Plan, vrdds: Sequence[int], values: Sequence[np.ndarray] = (), *,
                 known: bool = False) -> Run:
-        """Return the request for a plan."""
-        key, encoded = sealed(plan)
+        """Return the request for a plan, which uses the bench's devices where it says none."""
+        key, encoded = sealed(plan if plan.devices else replace(plan, devices=self._devices))
         arrays = [np.asarray(value) for value in values]
         constants = tuple(ArgumentValue(array.dtype.str, array.shape, array.tobytes(), 0) for array in arrays)
         return Run(self.number(), 1, 30.0, key, b"" if known else encoded, tuple(vrdds), constants)
@@ -136,12 +139,14 @@ def _count(blocks: Blocks) -> int:
 
 
 @contextmanager
-def bench(path: Path, device: str, **options: Any) -> Iterator[Bench]:
+def bench(path: Path, device: str, *, devices: Sequence[str] | None = None, **options: Any) -> Iterator[Bench]:
     """Start a worker with a device of some kind, by options of its session; all that it held is given back at the end.
+
+    Of several GPUs plans use the first, unless ``devices`` says which, or none for all.
     """
     box = CrashRecorder(path / "box", epoch=1)
     worker = SessionWorker(replace(SessionOptions(device, 0, 30.0, "", "info"), **options), epoch=1, recorder=box)
-    yield Bench(worker)
+    yield Bench(worker, ("0",) if devices is None and device == "cuda" else devices or ())
     worker._names.close()
     worker._plans.forget()
     assert not worker.report().memory[0].used
