@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pyspark.sql.types import FloatType, StructField, StructType
 
 from vispark.data.records import pack
 from vispark.data.records.ragged import FlatRows
@@ -32,6 +33,7 @@ from vispark.data.tables.files import (
 )
 from vispark.data.tables.orc import OrcFormat
 from vispark.data.tables.orc_stripes import stripes
+from vispark.data.tables.output import VALUE, OutputColumn, fitted
 from vispark.data.tables.parquet import ParquetFormat
 from vispark.data.tables.selection import select
 from vispark.data.tables.types import VECTOR, ColumnType
@@ -429,6 +431,18 @@ def test_text_is_read_while_it_is_written(tmp_path: Path, filter, monkeypatch: p
     assert content == expected and expected[2] == (600_000 if filter is None else 480_000)
     assert held.most > streamed.nbytes > 10 << 20 and streamed.most < streamed.nbytes / 4
     assert not isinstance(task([TextSplit(str(path), 0, 1 << 21)]), StreamedRows)
+
+
+@pytest.mark.parametrize("count", [0, 1, 8192, 20_001])
+def test_columns_of_rows_are_each_in_one_piece(count: int):
+    pytest.importorskip("pyarrow")
+    rows = np.arange(count * 9, dtype="float32").reshape(count, 9)
+    schema = StructType([StructField(f"x{number}", FloatType()) for number in range(9)])
+    columns = fitted([OutputColumn(VALUE, rows)], schema)
+    assert [column.name for column in columns] == schema.names
+    for number, column in enumerate(columns):
+        assert column.values.flags.c_contiguous
+        np.testing.assert_array_equal(column.values, rows[:, number])
 
 
 # -- types of CSV files -----------------------------------------------------------------------------------------------

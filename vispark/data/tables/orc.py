@@ -82,10 +82,11 @@ class OrcFormat(FileFormat):
     def batches(self, slices: Sequence[FileSlice], selection: Selection,
                 filter: Any) -> Iterator[tuple[FileSlice, Any]]:
         path = slices[0].path
-        files.check_schema(selection, self.footer(path, None, None), "the first file")
         with _opened(path) as source:
             file = pa.orc.ORCFile(source)
-            spelled = self.spelled(file.schema).names
+            schema = self.spelled(file.schema)
+            files.check_schema(selection, FileFooter(path, files.columns_of(path, schema), ()), "the first file")
+            spelled = schema.names
             names = files.names_to_read(spelled, selection, filter)
             for piece in slices:
                 for batch in files.chosen(path, _stripe(file, piece, names, spelled), selection, filter):

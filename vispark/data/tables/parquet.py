@@ -121,8 +121,9 @@ class ParquetFormat(FileFormat):
                 filter: Any) -> Iterator[tuple[FileSlice, Any]]:
         path = slices[0].path
         fragment = _fragment(path)
-        files.check_schema(selection, self.footer(path, None, None), "the first file")
-        spelled = self.spelled(fragment.physical_schema).names
+        schema = self.spelled(fragment.physical_schema)
+        files.check_schema(selection, FileFooter(path, files.columns_of(path, schema), ()), "the first file")
+        spelled = schema.names
         is_spelled = spelled == fragment.physical_schema.names
         names = _plain_names(fragment, path, selection) if filter is None and is_spelled else None
         file = None if names is None else pa.parquet.ParquetFile(path, metadata=fragment.metadata)
