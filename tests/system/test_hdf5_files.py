@@ -13,7 +13,6 @@ from vispark.data.grid import hdf5_files
 from vispark.data.grid.files import facts
 from vispark.data.storage.opening import Locations, located
 from vispark.errors import PlanError
-from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED
 
 h5py = pytest.importorskip("h5py")
 fsspec = pytest.importorskip("fsspec")
@@ -56,7 +55,7 @@ def test_what_does_not_fit_is_said(sc: SparkContext, path: Path, tmp_path: Path)
     blocks = Grid((40, 60), (2, 1)).scatter(sc, path / "u")
     with h5py.File(path, "a") as file:
         file["more"] = np.zeros(1000)
-    with pytest.raises(SPARK_JOB_FAILED, match=r"u\.nc has changed since it was first looked at"):
+    with pytest.raises(PlanError, match=r"u\.nc has changed since it was first looked at"):
         blocks.collect()
 
 

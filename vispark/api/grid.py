@@ -17,6 +17,7 @@ from vispark._utils.lazy import LazyModule
 from vispark.api import gather as gathering
 from vispark.api import grid_files
 from vispark.api import scatter as scattering
+from vispark.api.derived_rdd import adopted
 from vispark.data.grid.boundary import boundary_words, check_boundary, functions_of, learn, read_boundary
 from vispark.data.grid.key import BlockKey
 from vispark.data.grid.spec import GridSpec
@@ -256,8 +257,7 @@ class Grid:
             If an array or a file is not of the grid's shape, an array not of a field's dtype, a number none of that
             dtype, or a file missing, not readable or too short. Files without a URL are looked at here where tasks run
             on this machine alone (a master ``local``). Where a function is at fault, or a file has changed since, at
-            the action: behind ``cache("GPU")`` as this error, of the RDD itself as Spark's own error with this one in
-            its text.
+            the action, of the RDD itself too.
         NotFinite
             If ``check`` finds a cell that is NaN or infinite: at once in an array or a number, and in what functions
             and files give as above. The message names field, cell and block.
@@ -271,7 +271,8 @@ class Grid:
         array([[23, 24, 25],
                [33, 34, 35]])
         """
-        return scattering.scatter(self, sc, what, partitions, check)
+        blocks: RDD[Any] = adopted(scattering.scatter(self, sc, what, partitions, check))
+        return blocks
 
     @staticmethod
     def gather(blocks: RDD[Any], cells: Any = ...) -> Any:

@@ -28,8 +28,8 @@ _MOST_BUCKETS = 1 << 15
 def histogram(vrdd: RecordedRDD, buckets: int | Sequence[Any]) -> tuple[Sequence[Any], list[int]]:
     """Return buckets and how many records are in each, as PySpark's RDDs do; the last one is closed.
 
-    Of many cached numbers workers count, in one pass, after two for the least and the greatest where ``buckets``
-    is a number; else it is a Spark job.
+    Of many cached numbers workers count, in a pass after one that finds the least and the greatest; else it is a Spark
+    job.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def quantile(vrdd: RecordedRDD, q: float | Sequence[float]) -> Any:
 def stats(vrdd: RecordedRDD) -> StatCounter:
     """Return PySpark's counter of how many numbers there are, their mean, variance, least and greatest.
 
-    Of many cached numbers workers compute them in two passes; the mean and the variance may differ from PySpark's
+    Of many cached numbers workers compute them in three passes; the mean and the variance may differ from PySpark's
     in the last bits, as sums do.
 
     Returns
