@@ -86,7 +86,16 @@ def install() -> list[str]:
 
 
 def uninstall() -> None:
-    """Put pyspark's modules back."""
+    """Put pyspark's modules back.
+
+    Examples
+    --------
+    >>> from vispark.ml.installation import install, uninstall
+    >>> _ = install()
+    >>> uninstall()
+    >>> pyspark.ml.feature.PCA.__module__
+    'pyspark.ml.feature'
+    """
     for name, module in _REPLACED.items():
         _place(name, module)
     for estimator in (*ESTIMATORS, *EVALUATORS):

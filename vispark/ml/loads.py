@@ -281,6 +281,11 @@ def widen(x: Any) -> Any:
 def unload(df: DataFrame | None = None) -> None:
     """Forget the data on the devices of one DataFrame, or of all; a later fit loads it again.
 
+    Parameters
+    ----------
+    df : pyspark.sql.DataFrame, optional
+        The one that was fitted; left out, all.
+
     Examples
     --------
     >>> unload()
