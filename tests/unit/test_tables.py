@@ -233,6 +233,17 @@ def test_what_filters_keep_is_read_while_it_is_written(tmp_path: Path, name: str
                                   np.float32(np.stack([-kept, kept], axis=1)))
 
 
+@pytest.mark.parametrize(("condition", "kept"), [
+    (("id", ">", 1), [2**63]), (("ID", "==", 2**63), [2**63]), (("id", "!=", 2**63), [1]), (("id", "in", [1, 2]), [1]),
+    (("id", "in", [2**63, None]), [2**63]), (("id", "not in", [2**64 - 1]), [1, 2**63]),
+    (("k", "<=", 2**63), [1, 2**63]),
+])
+def test_columns_of_uint64_are_compared_as_such(condition, kept: list[int]):
+    pytest.importorskip("pyarrow")
+    table = pa.table({"id": pa.array([1, 2**63], pa.uint64()), "k": pa.array([1, 2], pa.uint8())})
+    assert table.filter(expression([condition], ["id", "k"], ["id"])).column("id").to_pylist() == kept
+
+
 @pytest.mark.parametrize("filter", [None, [("K", ">", 8500)], [("x", "<", 20_000), ("day", "==", 3)]])
 @pytest.mark.parametrize("name", ["orc", "parquet"])
 def test_columns_of_another_case_than_in_the_first_file(tmp_path: Path, name: str, filter):

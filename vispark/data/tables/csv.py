@@ -103,12 +103,13 @@ def read_csv(sc: SparkContext, path: str | os.PathLike[str], columns: Columns | 
     as_numbers = schema if dtype is None or isinstance(dtype, Mapping) else \
         [(name, kind if kind.kind == "number" else of_arrow(pa.float64())) for name, kind in schema]
     has_case = is_case_sensitive(sc)
-    condition = files.expression(filter, () if has_case else names)
     selection = _parsed_as(select(as_numbers, columns, dtype, nulls, paths[0], is_case_sensitive=has_case),
                            dtype is not None)
     check_integers(selection, paths[0])
     chosen = {spec.path[0]: spec.type for spec in selection.columns}
     read_as = [(name, chosen.get(name, kind)) for name, kind in schema]
+    condition = files.expression(filter, () if has_case else names,
+                                 [name for name, kind in read_as if kind.dtype == "uint64"])
     needed = files.names_to_read(names, selection, condition)
     for name, kind in read_as:
         if name in needed and kind.dtype == BEYOND:

@@ -288,7 +288,8 @@ def read(sc: SparkContext, path: str | os.PathLike[str], format: FileFormat, *, 
     has_case = is_case_sensitive(sc)
     selection = select(first.schema, columns, dtype, nulls, paths[0], is_case_sensitive=has_case)
     names = () if has_case else tuple(name for name, _ in first.schema)
-    condition, format = expression(filter, names), replace(format, columns=names)
+    unsigned = [name for name, kind in first.schema if kind.dtype == "uint64"]
+    condition, format = expression(filter, names, unsigned), replace(format, columns=names)
     check_filter(first.schema, condition, paths[0])
     if ragged:
         check_ragged(selection)
@@ -304,7 +305,7 @@ def read(sc: SparkContext, path: str | os.PathLike[str], format: FileFormat, *, 
     return rdd if blocks else with_columns(rdd, selection, is_ragged=ragged)
 
 
-def expression(filter: Any, names: Sequence[str] = ()) -> Any:
+def expression(filter: Any, names: Sequence[str] = (), unsigned: Sequence[str] = ()) -> Any:
     """Return the Arrow expression of a filter.
 
     Parameters
@@ -313,6 +314,8 @@ def expression(filter: Any, names: Sequence[str] = ()) -> Any:
         As of :func:`vispark.read_parquet`.
     names : sequence of str
         Columns that conditions may name in another case.
+    unsigned : sequence of str
+        Columns of uint64, which Arrow would compare with whole numbers as int64.
 
     Raises
     ------
@@ -324,7 +327,7 @@ def expression(filter: Any, names: Sequence[str] = ()) -> Any:
     try:
         ways = [filter] if isinstance(filter[0][0], str) else filter
         return functools.reduce(operator.or_, [
-            functools.reduce(operator.and_, [_condition(each, names) for each in way]) for way in ways])
+            functools.reduce(operator.and_, [_condition(each, names, unsigned) for each in way]) for way in ways])
     except (AttributeError, TypeError, ValueError, IndexError, KeyError, OverflowError) as error:
         raise PlanError(f'filter={filter!r}; it is an expression such as pyarrow.compute.field("x") > 0, or a list of '
                         'conditions that all hold, such as [("x", ">", 0), ("k", "in", [1, 2])]') from error
@@ -336,15 +339,22 @@ def _spelled(name: str, names: Sequence[str]) -> str:
     return name if name in alike or len(alike) != 1 else alike.pop()
 
 
-def _condition(filter: Any, names: Sequence[str]) -> Any:
+def _literal(value: Any, is_unsigned: bool) -> Any:
+    """Return the value that a column is compared with: as uint64 a whole number, of such a column or beyond int64."""
+    if isinstance(value, int | np.integer) and value >= (0 if is_unsigned else 1 << 63):
+        return pa.scalar(int(value), pa.uint64())
+    return value
+
+
+def _condition(filter: Any, names: Sequence[str], unsigned: Sequence[str]) -> Any:
     """Return the Arrow expression of a condition, which keeps no row for which SQL's is null: Arrow's ``isin`` is false
     of a null, and true of it where a null is among the values.
     """
     name, how, values = filter
     name = _spelled(name, names)
     if how not in ("in", "not in"):
-        return pa.parquet.filters_to_expression([(name, how, values)])
-    known = [value for value in values if value is not None]
+        return pa.parquet.filters_to_expression([(name, how, _literal(values, name in unsigned))])
+    known = [_literal(value, name in unsigned) for value in values if value is not None]
     if how == "in":
         return pa.parquet.filters_to_expression([(name, how, known)])
     is_kept = pa.compute.field(name).is_valid() if len(known) == len(values) else pa.compute.scalar(False)
