@@ -33,6 +33,12 @@ def test_a_task_that_takes_a_result_imports_the_executors_side_only():
     assert not unwanted & modules
 
 
+def test_a_programs_random_numbers_are_its_own():
+    program = "import random, pyspark.ml\nrandom.seed(1)\nbefore = random.getstate()\n" \
+              "import vispark.ml.installation\nassert random.getstate() == before"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
 def test_a_daemon_imports_what_it_runs_and_no_other_command():
     program = "import sys, gpu_worker.cli\nbefore = set(sys.modules)\n" \
               "import gpu_worker.commands.start\nprint(*sorted(before), '|', *sorted(sys.modules))"

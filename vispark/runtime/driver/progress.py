@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import random
 import sys
 import time
 import uuid
@@ -11,9 +12,14 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
+# rich draws one of Python's random numbers when it is imported, which a program that seeded them would miss.
+_drawn = random.getstate()
+
+from rich.console import Console  # noqa: E402
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn  # noqa: E402
+from rich.progress import Progress as Bar  # noqa: E402
+
+random.setstate(_drawn)
 
 #: What is done before shows nothing, unless it is asked for.
 _QUIET_SECONDS = 2.0
