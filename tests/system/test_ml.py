@@ -177,6 +177,17 @@ def test_linear_support_vectors(classes: DataFrame, params):
     np.testing.assert_allclose(ours.summary().objectiveHistory, theirs.summary().objectiveHistory, rtol=1e-9)
 
 
+def test_support_vectors_whose_first_coefficient_is_rounding_alone(sc: SparkContext):
+    # It is 0 by symmetry; in MLlib a few 1e-16 of either sign, by the order of its sums, and OWL-QN keeps the sign. So
+    # its models differ, but have the same objective.
+    rows = [(Vectors.dense(1 + i % 3, 7 * i % 5), float(i % 2)) for i in range(12)]
+    df = SparkSession(sc).createDataFrame(sc.parallelize(rows, 2), ["features", "label"])
+    model = classification.LinearSVC().fit(df)
+    losses = [max(0, 1 - (2 * label - 1) * (model.coefficients.dot(x) + model.intercept)) for x, label in rows]
+    assert np.mean(losses) == pytest.approx(11 / 12, rel=1e-6)
+    assert model.summary().objectiveHistory[-1] == pytest.approx(np.mean(losses), rel=1e-12)
+
+
 MACHINES = [("FMRegressor", {"solver": "gd", "stepSize": 1e-4, "fitIntercept": False}),
             ("FMClassifier", {"regParam": .01, "fitLinear": False})]
 
