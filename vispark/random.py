@@ -31,6 +31,11 @@ def philox(seed: Any, index: Any, call: Any = 0) -> Any:
     tuple of 4 uint64
         Of 32 random bits each.
 
+    Raises
+    ------
+    OverflowError
+        If one of them is below 0 or beyond 64 bits; a kernel, which does not look, has some number then.
+
     Examples
     --------
     >>> [hex(word) for word in philox(0, 0)]
@@ -59,6 +64,11 @@ def uniform(seed: Any, index: Any, call: Any = 0) -> Any:
     -------
     float64
 
+    Raises
+    ------
+    OverflowError
+        As of :func:`philox`.
+
     Examples
     --------
     >>> float(uniform(1, 0))
@@ -83,7 +93,13 @@ def normal(seed: Any, index: Any, call: Any = 0) -> Any:
 
     Returns
     -------
-    float64
+    float
+        Of 64 bits; a float64 in a kernel.
+
+    Raises
+    ------
+    OverflowError
+        As of :func:`philox`.
 
     Examples
     --------
@@ -110,6 +126,11 @@ def integers(high: Any, seed: Any, index: Any, call: Any = 0) -> Any:
     Returns
     -------
     int64
+
+    Raises
+    ------
+    OverflowError
+        As of :func:`philox`, and of ``high`` likewise.
 
     Examples
     --------

@@ -440,7 +440,7 @@ def reduceByKey(vrdd: RecordedRDD, func: Callable[[Any, Any], Any], numPartition
         Of two values, associative and commutative.
     numPartitions, partitionFunc
         As for any RDD.
-    numKeys : int
+    numKeys : int, optional
         Promises that the keys are ints in [0, numKeys), computed by a ``vmap``. On cached data the fold then runs
         in the workers if ``func`` can be lowered, as for :meth:`reduce`, in tables with a cell for each key; it is
         a Spark job where these would have 2**31 numbers or more, or more than 32768 keys and 8 for each record.

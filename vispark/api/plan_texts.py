@@ -18,7 +18,7 @@ def explain(vrdd: RecordedRDD, *, schema: Any = None, sources: bool = False) -> 
 
     Parameters
     ----------
-    schema : (shape, dtype), or dict of them by field
+    schema : (shape, dtype), or dict of them by field, optional
         What a record (or, of two dimensions or more, a block) looks like, for a plan whose data is not there yet.
     sources : bool
         Whether to show the kernels' sources.

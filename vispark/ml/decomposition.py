@@ -65,7 +65,7 @@ class NMF(Estimator[Any], NMFParams, DefaultParamsReadable[Any], DefaultParamsWr
         The most passes.
     tol : float
         It ends when the sum fell by less than this share of it in a pass.
-    seed : int
+    seed : int, optional
         Of the components that it begins with.
 
     References

@@ -363,7 +363,7 @@ class Kernels:
     options : sequence of str
         Compiler options: ``-D``, ``-U``, ``-std=c++NN``, ``--use_fast_math``, ``-lineinfo``, ``--maxrregcount=N``,
         ``--fmad=``, ``--ftz=``, ``--prec-div=`` and ``--prec-sqrt=``.
-    constants : mapping of str to numpy.ndarray
+    constants : mapping of str to numpy.ndarray, optional
         What the source's ``__constant__`` symbols hold: arrays and scalars, also structured ones, which are copied.
     file : str
         What the compiler's messages call the source.

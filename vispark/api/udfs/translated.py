@@ -384,6 +384,8 @@ def udf(returnType: str | spark.DataType, *, fallback: bool = False) -> Callable
         on PySpark before 4.1, which has no UDFs of Arrow arrays. In a task, if the results are of another type.
     RecordError
         In a task, if a column holds no numbers; the message names it, and what to cast.
+    SparkConnectError
+        When columns are given, if the session is one of Spark Connect.
 
     See Also
     --------
