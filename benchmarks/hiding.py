@@ -19,7 +19,7 @@ from benchmarks.measure import Case, Series, interleave
 from benchmarks.results import Group
 from benchmarks.solvers import a_step
 from gpu_worker.device import open_devices
-from gpu_worker.device.base import Buffer, Device, Entry, RecordedWork, Source
+from gpu_worker.device.base import Buffer, Device, RecordedWork, Source, TapeEntry
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.host.device import HostDevice
 from gpu_worker.device.memory.grid.boxes import device_of_blocks
@@ -183,7 +183,7 @@ def loops(solver: Solver, devices: Sequence[Device],
             wait()
         return run
 
-    noted: list[Entry] = []
+    noted: list[TapeEntry] = []
 
     def bare() -> None:
         """Run the entries that were noted; the first time the loop itself, which is noted."""

@@ -42,7 +42,7 @@ from gpu_worker.protocol.messages import (
     StencilLaunch,
     Step,
     ToDeviceStep,
-    Value,
+    ValueArgument,
     Variant,
 )
 from gpu_worker.protocol.payload import Payload
@@ -80,7 +80,7 @@ MAP = Launch((), (COLUMNS,), 0, (In(""), Out(""), ArrayArgument(0)), SIGNATURE.f
 
 GRID = GridShape((64, 64, 64), (4, 4, 4), (1, 1, 1))
 HALO = Halo("", (1, 1, 1), (1, 1, 1), (Side("given", bytes(4), -1),) * 6)
-HEAT = StencilLaunch(0, "heat", ("",), (Field("", "<f4", ()),), (Value(0),), (1, 1, 1), (1, 1, 1), (32, 1, 1),
+HEAT = StencilLaunch(0, "heat", ("",), (Field("", "<f4", ()),), (ValueArgument(0),), (1, 1, 1), (1, 1, 1), (32, 1, 1),
                      (32, 1, 1), 0, True)
 
 STENCIL = r"""

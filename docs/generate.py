@@ -28,7 +28,7 @@ _PART = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTA
 
 def message_unions() -> str:
     """Return a list of each union of messages with its members, in the order of their numbers."""
-    unions = ("Greeting", "Admission", "Request", "Reply", "AdminRequest", "AdminReply", "Step", "Argument")
+    unions = ("Greeting", "AdmissionMessage", "Request", "Reply", "AdminRequest", "AdminReply", "Step", "Argument")
     rows = []
     for name in unions:
         members = typing.get_args(getattr(messages, name))

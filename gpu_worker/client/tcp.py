@@ -16,7 +16,7 @@ from gpu_worker.protocol.messages import (
     VERSION,
     AdminReply,
     AdminRequest,
-    Admission,
+    AdmissionMessage,
     Challenge,
     Death,
     Failure,
@@ -130,13 +130,13 @@ def _name_session(sock: socket.socket, session: str, where: str, seconds: float)
 
 
 def _prove(connection: StreamConnection, hello: Hello, certificate: bytes) -> None:
-    challenge, _ = connection.receive(Admission, cap=MAX_GREETING)
+    challenge, _ = connection.receive(AdmissionMessage, cap=MAX_GREETING)
     if not isinstance(challenge, Challenge) or len(challenge.nonce) != NONCE_BYTES:
         raise ProtocolError("the worker sent no challenge")
     ours = nonce()
     named = hello.session, challenge.nonce + ours, certificate
-    connection.send(Proof(ours, proof(hello.secret, "client", *named)), Admission)
-    answer, _ = connection.receive(Admission, cap=MAX_GREETING)
+    connection.send(Proof(ours, proof(hello.secret, "client", *named)), AdmissionMessage)
+    answer, _ = connection.receive(AdmissionMessage, cap=MAX_GREETING)
     if isinstance(answer, Failure):
         raise error_of(answer)
     if not isinstance(answer, Proof) or not hmac.compare_digest(answer.proof, proof(hello.secret, "worker", *named)):

@@ -25,17 +25,17 @@ class StoredSnapshot:
 
 
 #: A snapshot's number, and whose part of it this is; nobody is named where it is this node's.
-Part = tuple[int, str]
+PartOfSnapshot = tuple[int, str]
 
 
 class SnapshotStore:
     """Store of the snapshots of a daemon's sessions. May be used by several threads."""
 
     def __init__(self) -> None:
-        self._held: defaultdict[str, dict[Part, StoredSnapshot]] = defaultdict(dict)
+        self._held: defaultdict[str, dict[PartOfSnapshot, StoredSnapshot]] = defaultdict(dict)
         self._lock = threading.Lock()
 
-    def put(self, session: str, part: Part, snapshot: StoredSnapshot, needed: Collection[int] = ()) -> None:
+    def put(self, session: str, part: PartOfSnapshot, snapshot: StoredSnapshot, needed: Collection[int] = ()) -> None:
         """Store a snapshot, whose descriptor belongs to the store from then on, and close all others but the
         ``needed``.
         """
@@ -45,7 +45,7 @@ class SnapshotStore:
                 os.close(held.pop(other).descriptor)
             held[part] = snapshot
 
-    def get(self, session: str, part: Part) -> StoredSnapshot:
+    def get(self, session: str, part: PartOfSnapshot) -> StoredSnapshot:
         """Return a snapshot, with a descriptor that is the caller's to close.
 
         Raises

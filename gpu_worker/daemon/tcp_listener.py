@@ -42,7 +42,7 @@ _KEY_SECONDS = 30.0
 _LINE = re.compile(rb"vispark (\d{1,6}) (\S+)\n")
 
 #: Takes a session's name and a connection of somebody who named it.
-HandOver = Callable[[str, socket.socket], None]
+ConnectionTaker = Callable[[str, socket.socket], None]
 
 
 class TcpListeners:
@@ -60,7 +60,7 @@ class TcpListeners:
         The port to take; 0 for any that is free.
     """
 
-    def __init__(self, directory: RuntimeDirectory, watcher: Watcher, hand_over: HandOver, port: int = 0):
+    def __init__(self, directory: RuntimeDirectory, watcher: Watcher, hand_over: ConnectionTaker, port: int = 0):
         self._directory = directory
         self._watcher = watcher
         self._hand_over = hand_over

@@ -140,7 +140,7 @@ class Stream:
 
     def __init__(self) -> None:
         self.marks = 0
-        self.tape: list[Entry] | None = None
+        self.tape: list[TapeEntry] | None = None
         self.clock: AbstractContextManager[None] = UNTIMED
 
     def note(self, do: Callable[..., None], target: Any, source: Any) -> None:
@@ -194,7 +194,7 @@ class Late:
 
 
 #: What a launch is given for a parameter: an address, a value, or a value that changes.
-Given = Buffer | np.generic | Late
+LaunchValue = Buffer | np.generic | Late
 
 
 @dataclass
@@ -205,7 +205,7 @@ class PackedLaunch:
     grid: tuple[int, ...]
     block: tuple[int, ...]
     shared: int
-    arguments: Sequence[Given]
+    arguments: Sequence[LaunchValue]
     packed: bytes
 
 
@@ -235,10 +235,10 @@ class Act:
 
 
 #: What was noted on a tape, with the stream that it was enqueued on.
-Entry = tuple[Stream, PackedLaunch | BufferCopy | Wait | Act]
+TapeEntry = tuple[Stream, PackedLaunch | BufferCopy | Wait | Act]
 
 
-def enqueue(entries: Sequence[Entry]) -> None:
+def enqueue(entries: Sequence[TapeEntry]) -> None:
     """Enqueue recorded entries again, in order."""
     for stream, entry in entries:
         if isinstance(entry, PackedLaunch):
@@ -260,7 +260,7 @@ class RecordedWork:
         The work, in order.
     """
 
-    def __init__(self, entries: Sequence[Entry]):
+    def __init__(self, entries: Sequence[TapeEntry]):
         self.entries = entries
         self.late = [entry for _, entry in entries if isinstance(entry, PackedLaunch)
                      and any(isinstance(each, Late) for each in entry.arguments)]
@@ -456,8 +456,8 @@ class Device(ABC):
     def compiled(self, source: Source, name: str) -> CompiledKernel:
         """Return the compiled kernel for :meth:`compile`, which measures the time of this call."""
 
-    def launch(self, kernel: CompiledKernel, grid: Sequence[int], block: Sequence[int], arguments: Sequence[Given], *,
-               shared: int = 0, stream: Stream) -> None:
+    def launch(self, kernel: CompiledKernel, grid: Sequence[int], block: Sequence[int],
+               arguments: Sequence[LaunchValue], *, shared: int = 0, stream: Stream) -> None:
         """Launch a kernel over ``grid`` blocks of ``block`` threads (1 to 3 extents each).
 
         Raises
@@ -479,7 +479,7 @@ class Device(ABC):
         """Raise what :meth:`launch` does where a launch is out of the kernel's or the device's range."""
 
     @abstractmethod
-    def packed(self, kernel: Any, arguments: Sequence[Given]) -> bytes:
+    def packed(self, kernel: Any, arguments: Sequence[LaunchValue]) -> bytes:
         """Return a kernel's parameters; raises as :meth:`launch` does."""
 
     @abstractmethod
@@ -494,7 +494,7 @@ class Device(ABC):
         """
         return 0
 
-    def recorded(self, entries: Sequence[Entry], *, stream: Stream) -> RecordedWork:
+    def recorded(self, entries: Sequence[TapeEntry], *, stream: Stream) -> RecordedWork:
         """Return replayable work of a tape's entries, all of one stream."""
         return RecordedWork(entries)
 

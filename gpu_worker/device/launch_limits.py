@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_worker.device.base import Buffer, Given, Late
+from gpu_worker.device.base import Buffer, Late, LaunchValue
 from gpu_worker.protocol.device_kinds import AddressUnknown
 from gpu_worker.protocol.errors import DeviceUnavailable, LaunchError
 
@@ -107,9 +107,9 @@ class Parameters:
         self._sizes = [size for _, size in layout]
         ends = [0, *(offset + size for offset, size in layout)]
         self._gaps = [f"{offset - end}x" for (offset, _), end in zip(layout, ends, strict=False)]
-        self._packers: dict[tuple[type, ...], _Packer] = {}
+        self._packers: dict[tuple[type, ...], _PackedBy] = {}
 
-    def pack(self, arguments: Sequence[Given]) -> bytes:
+    def pack(self, arguments: Sequence[LaunchValue]) -> bytes:
         """Return the arguments as the kernel finds them: an address for a buffer, a NumPy scalar's bytes.
 
         Raises
@@ -126,7 +126,7 @@ class Parameters:
         pack, readers = packer
         return pack(*[read(argument) for read, argument in zip(readers, arguments, strict=True)])
 
-    def _packer(self, arguments: Sequence[Given]) -> _Packer:
+    def _packer(self, arguments: Sequence[LaunchValue]) -> _PackedBy:
         """Return a packer of arguments of these types, which fit the kernel."""
         if len(arguments) != len(self._sizes):
             raise LaunchError(f"{self._kernel} takes {len(self._sizes)} arguments, {len(arguments)} were given")
@@ -147,7 +147,7 @@ class Parameters:
 
 
 #: What packs values, and what takes each of them from an argument.
-_Packer = tuple[Callable[..., bytes], list[Callable[[Any], Any]]]
+_PackedBy = tuple[Callable[..., bytes], list[Callable[[Any], Any]]]
 
 _ADDRESS = attrgetter("address")
 
@@ -170,7 +170,7 @@ def _bytes_of(argument: Any) -> bytes:
     return (argument.value if isinstance(argument, Late) else argument).tobytes()
 
 
-def _describe(argument: Given) -> str:
+def _describe(argument: LaunchValue) -> str:
     if isinstance(argument, Buffer):
         return "a buffer's address"
     return f"a {(argument.value if isinstance(argument, Late) else argument).dtype}"

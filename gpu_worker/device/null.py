@@ -8,7 +8,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gpu_worker.device.base import Buffer, CompiledKernel, Device, Given, Late, Memory, PackedLaunch, Source, Stream
+from gpu_worker.device.base import (
+    Buffer,
+    CompiledKernel,
+    Device,
+    Late,
+    LaunchValue,
+    Memory,
+    PackedLaunch,
+    Source,
+    Stream,
+)
 from gpu_worker.device.launch_limits import SHARED_BYTES, numbered
 from gpu_worker.protocol.errors import OutOfMemory
 from gpu_worker.protocol.payload import MARK_BYTES
@@ -85,7 +95,7 @@ class NullDevice(Device):
     def check(self, call: PackedLaunch) -> None:
         pass
 
-    def packed(self, kernel: CompiledKernel, arguments: Sequence[Given]) -> bytes:
+    def packed(self, kernel: CompiledKernel, arguments: Sequence[LaunchValue]) -> bytes:
         return b"".join(each.value.tobytes() for each in arguments if isinstance(each, Late))
 
     def start(self, call: PackedLaunch, *, stream: Stream) -> None:

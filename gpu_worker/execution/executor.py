@@ -29,7 +29,7 @@ from gpu_worker.execution.grid.state import Grids
 from gpu_worker.execution.grid.steps import GridSteps
 from gpu_worker.execution.plan_cache import DecodedPlan
 from gpu_worker.execution.progress import Progress
-from gpu_worker.execution.recorded_pass import Answer, GridOutcome
+from gpu_worker.execution.recorded_pass import GridOutcome, PassResult
 from gpu_worker.execution.replay import Recording, place_result
 from gpu_worker.execution.run_context import BroughtBlocks, RunContext
 from gpu_worker.execution.step_handlers import StepHandler
@@ -151,7 +151,7 @@ class Execution:
             for slot, binding in recording.bindings.items():
                 self.names.bind_all(context.vrdd(slot), binding)
 
-        answer: Answer = again(context.results.partials) if self.plan.folds_all else (lambda: (outputs, None, data))
+        answer: PassResult = again(context.results.partials) if self.plan.folds_all else (lambda: (outputs, None, data))
         recording.complete(self.streams, [*context.scratch.allocated, *context.arguments.buffers],
                            self.progress.launched_place(), answer)
 

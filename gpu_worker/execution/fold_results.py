@@ -9,7 +9,7 @@ import numpy as np
 
 from gpu_worker.execution import partial_folds
 from gpu_worker.execution.partial_folds import PartitionFold
-from gpu_worker.execution.replay import Answer
+from gpu_worker.execution.replay import PassResult
 from gpu_worker.protocol.messages import Folded, FoldedField, Output
 from gpu_worker.protocol.payload import Data, aligned
 
@@ -32,7 +32,7 @@ def folded(partials: Sequence[PartitionFold]) -> tuple[Folded, Data | None]:
     return Folded(result.count, fields, -1 if result.counts is None else offsets[len(fields)]), Data(lies)
 
 
-def again(partials: Sequence[PartitionFold]) -> Answer:
+def again(partials: Sequence[PartitionFold]) -> PassResult:
     """Return a function that returns the same result of further passes, each of which copies its partials out.
 
     Where they are the result as they lie, it is described once, and only their keys and guards are looked at again.

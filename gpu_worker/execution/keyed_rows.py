@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gpu_worker.device.base import Buffer, Device, Given, Stream
+from gpu_worker.device.base import Buffer, Device, LaunchValue, Stream
 from gpu_worker.device.memory.partition import HeldArray
 from gpu_worker.execution.radix_sort import C_OF_WORDS, RadixSort, key_type
 from gpu_worker.execution.row_chunks import chunk_of, row_bytes
@@ -50,7 +50,7 @@ class RowOrder(RadixSort):
         """Make each row's word a number that is in the order of the keys."""
         self.by_order([self.keys], descending=descending)
 
-    def _words(self, kernel: str, size: int, arguments: Sequence[Given]) -> None:
+    def _words(self, kernel: str, size: int, arguments: Sequence[LaunchValue]) -> None:
         dtype = np.dtype(self.keys.field.dtype)
         self._start_words(size)
         self.launch(f"{kernel}<{key_type(dtype)}, {C_OF_WORDS[size]}>", self.rows,

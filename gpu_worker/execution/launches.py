@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_worker.device.base import Buffer, CompiledKernel, Device, Given, Late, Source, Stream
+from gpu_worker.device.base import Buffer, CompiledKernel, Device, Late, LaunchValue, Source, Stream
 from gpu_worker.device.memory.partition import Block, HeldArray, Partition
 from gpu_worker.execution import tiling as works
 from gpu_worker.execution.launch_table import LaunchTable
@@ -28,7 +28,7 @@ from gpu_worker.protocol.messages import (
     Module,
     Out,
     ScalarArgument,
-    Value,
+    ValueArgument,
 )
 from gpu_worker.protocol.payload import field_bytes
 from gpu_worker.system.failpoints import failpoint
@@ -227,7 +227,8 @@ class Launches:
         threads = math.prod(launch.block) if device.asynchronous else 1
         return [self.scratch.allocate(count * threads * launch.workspace, device, stream)]
 
-    def _prepare(self, launch: Launch, arguments: Sequence[Given], device: Device, stream: Stream) -> list[Buffer]:
+    def _prepare(self, launch: Launch, arguments: Sequence[LaunchValue], device: Device,
+                 stream: Stream) -> list[Buffer]:
         """Run a launch's preparation kernel, if it has one, and return the buffers that the launch needs from it."""
         first = launch.preparation
         if first is None:
@@ -251,11 +252,11 @@ class Launches:
             self._sources[index] = Source(module.source, module.file, module.options, constants)
         return self._sources[index]
 
-    def _argument(self, argument: Argument, device: Device, stream: Stream) -> Given:
+    def _argument(self, argument: Argument, device: Device, stream: Stream) -> LaunchValue:
         match argument:
             case ScalarArgument(dtype, value):
                 return np.frombuffer(value, np.dtype(dtype))[0]
-            case Value(slot):
+            case ValueArgument(slot):
                 return Late(slot, self.arguments.number(slot))
             case ArrayArgument(slot):
                 return self.arguments.buffer(slot, device, stream)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpu_worker.device.base import Buffer, Device, Given, Source, Stream
+from gpu_worker.device.base import Buffer, Device, LaunchValue, Source, Stream
 from gpu_worker.device.memory.partition import HeldArray
 from gpu_worker.execution.row_chunks import chunk_of, row_bytes
 from gpu_worker.execution.scratch import Scratch
@@ -65,7 +65,7 @@ class RowKernels:
         self.device, self.stream, self.scratch = device, stream, scratch
         self._buffers: list[Buffer] = []
 
-    def launch(self, kernel: str, threads: int, arguments: Sequence[Given | None]) -> None:
+    def launch(self, kernel: str, threads: int, arguments: Sequence[LaunchValue | None]) -> None:
         """Launch a kernel with at least so many threads."""
         if threads:
             compiled = self.device.compile(SOURCE, kernel)
@@ -221,7 +221,7 @@ class RadixSort(RowKernels):
 
     # -- rounds -------------------------------------------------------------------------------------------------------
 
-    def _launch_tiles(self, kernel: str, rows: Sequence[int], arguments: Sequence[Given | None]) -> None:
+    def _launch_tiles(self, kernel: str, rows: Sequence[int], arguments: Sequence[LaunchValue | None]) -> None:
         """Launch a kernel with a block for each tile of some runs; it is given their table first."""
         rows = tuple(rows)
         if rows not in self._tables:

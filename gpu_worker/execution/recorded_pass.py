@@ -22,7 +22,7 @@ from gpu_worker.protocol.messages import ArgumentValue, Folded, Output
 from gpu_worker.protocol.payload import Data, Payload
 from gpu_worker.protocol.system import system_call
 
-Answer = Callable[[], tuple[tuple[Output, ...], Folded | None, Data | None]]
+PassResult = Callable[[], tuple[tuple[Output, ...], Folded | None, Data | None]]
 
 
 class SlotValues(Protocol):
@@ -221,7 +221,7 @@ class RecordedPass:
     works: list[RecordedWork]
     streams: list[tuple[Device, Stream]]
     place: Place
-    answer: Answer
+    answer: PassResult
 
     def __post_init__(self) -> None:
         self._devices = tuple({device for device, _ in self.streams})

@@ -26,11 +26,11 @@ from gpu_worker.exchange.base import JoinedWorld
 from gpu_worker.execution.in_flight import InFlightQueue, Submission
 from gpu_worker.execution.payload_copies import PayloadCopies
 from gpu_worker.execution.recorded_pass import (
-    Answer,
     FixedValues,
     GhostTags,
     GridOutcome,
     Origin,
+    PassResult,
     RecordedMemory,
     RecordedPass,
     ReplayedPass,
@@ -185,7 +185,7 @@ class Recording:
         for buffer_set in self.buffer_sets:
             buffer_set.reclaim()
 
-    def complete(self, streams: Streams, buffers: Sequence[Buffer], place: Place, answer: Answer) -> None:
+    def complete(self, streams: Streams, buffers: Sequence[Buffer], place: Place, answer: PassResult) -> None:
         """Keep the recorded work of a plan that is done, unless it would hold too much memory."""
         own = {*self.workspace.values(), *self._set_buffers()}
         needed = [buffer for buffer in buffers if buffer not in own]

@@ -19,7 +19,7 @@ from gpu_worker.device.memory.double_buffer import BoundBuffers, BufferSet
 from gpu_worker.device.memory.partition import HeldArray, Partition
 from gpu_worker.device.memory.registry import Registry
 from gpu_worker.execution.grid.loop_graph import LoopRoute, LoopState, Segment, SegmentShape, reachable_segments
-from gpu_worker.execution.recorded_pass import Answer, GridOutcome, ReplayedPass, SlotValues
+from gpu_worker.execution.recorded_pass import GridOutcome, PassResult, ReplayedPass, SlotValues
 from gpu_worker.execution.replay import MOST_WORK, Alike, Recording
 from gpu_worker.execution.streams import Streams
 from gpu_worker.protocol.errors import KernelFault, NotFinite, Place
@@ -123,7 +123,7 @@ class LoopReplay(Recording):
         assert self.grid.path is not None
         self._loop = RecordedLoop(self.grid.path, alike)
 
-    def complete(self, streams: Streams, buffers: Sequence[Buffer], place: Place, answer: Answer) -> None:
+    def complete(self, streams: Streams, buffers: Sequence[Buffer], place: Place, answer: PassResult) -> None:
         loop = self._loop
         self.refused |= loop is None or loop.count() > MOST_WORK
         if loop is None or self.refused:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpu_worker.device.base import Buffer, Device, Given, Source, Stream
+from gpu_worker.device.base import Buffer, Device, LaunchValue, Source, Stream
 from gpu_worker.device.memory.partition import Block, HeldArray
 from gpu_worker.execution import radix_sort
 from gpu_worker.execution.keyed_rows import RowOrder
@@ -58,7 +58,7 @@ class RowExchange:
         self._tiles = [-(-block[0].field.shape[0] // tile) for block in blocks]
         self.rows, self.wrong = np.zeros(parts, np.uint64), np.zeros(1, np.uint64)
         self._buffers: list[Buffer] = []
-        self._given: list[Given] = []
+        self._given: list[LaunchValue] = []
         self._counts: Buffer | None = None
         self._how = _BY_HASH
 
@@ -81,7 +81,7 @@ class RowExchange:
         tiles = sum(self._tiles)
         self._how = _BY_HASH if bounds is None else _BY_RANGE
         table = self._written(self._table())
-        edges: Given = np.uint64(0) if bounds is None or not len(bounds) else self._written(bounds)
+        edges: LaunchValue = np.uint64(0) if bounds is None or not len(bounds) else self._written(bounds)
         wrong = self._written(np.zeros(1, np.uint64))
         self._given = [table, np.int32(len(self._blocks)), np.int32(len(self.fields)), np.int64(self._parts),
                        np.uint64((2**64 - 1) // self._parts), edges, np.int32(descending)]
@@ -122,7 +122,7 @@ class RowExchange:
             words += [size, nbytes // size if size else 0, *[array.on_device.address for array in arrays]]
         return np.array(words, np.uint64)
 
-    def _launch(self, source: Source, kernel: str, arguments: Sequence[Given]) -> None:
+    def _launch(self, source: Source, kernel: str, arguments: Sequence[LaunchValue]) -> None:
         keys = key_type(np.dtype(self._keys[0].field.dtype))
         compiled = self._device.compile(source, f"{kernel}<{keys}, {self._how}, {self._digits}>")
         self._device.launch(compiled, (sum(self._tiles),), (_THREADS,), arguments, stream=self._stream)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gpu_worker.device.base import Buffer, Given
+from gpu_worker.device.base import Buffer, LaunchValue
 from gpu_worker.device.memory.partition import HeldArray, Partition
 from gpu_worker.execution.keyed_rows import ordered
 from gpu_worker.execution.radix_sort import KEYS, RowKernels, key_type
@@ -96,7 +96,7 @@ class RowKeys(RowKernels):
         place among ``bounds``, of shape (bounds, items).
         """
         target, wrong = self.take(4 * self.rows), self.zeroed(8)
-        edges: Given = np.uint64(0) if bounds is None or not len(bounds) else self.written(bounds)
+        edges: LaunchValue = np.uint64(0) if bounds is None or not len(bounds) else self.written(bounds)
         self.launch("tuple_parts", self.rows, [
             self.items(), np.int32(len(self.arrays)), np.int64(self.rows), np.int64(parts), edges,
             np.int64(0 if bounds is None else len(bounds)), np.int32(_HOW[how]), target, wrong])

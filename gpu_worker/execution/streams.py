@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from gpu_worker.device.base import Act, Device, Entry, RecordedWork, Stream, Wait, enqueue
+from gpu_worker.device.base import Act, Device, RecordedWork, Stream, TapeEntry, Wait, enqueue
 from gpu_worker.device.clock import UNTIMED, Clock
 from gpu_worker.execution.in_flight import InFlightQueue
 from gpu_worker.protocol.errors import DeviceUnavailable, VisparkError
@@ -210,7 +210,7 @@ class Streams:
         self._pool = pool
         self._line = line
         self._count = side_streams
-        self._tape: list[Entry] | None = [] if record else None
+        self._tape: list[TapeEntry] | None = [] if record else None
         self._clocks: dict[Device, Clock] | None = {} if timed else None
         self._taken: dict[tuple[Device, int], Stream] = {}
         self._forked: dict[Device, set[Stream]] = defaultdict(set)
@@ -308,26 +308,26 @@ class Streams:
             self._busy.pop().counts.busy.end()
 
     @property
-    def noted(self) -> list[Entry]:
+    def noted(self) -> list[TapeEntry]:
         """The recorded launches, copies and waits."""
         return self._tape or []
 
     @contextmanager
-    def noting(self) -> Iterator[list[Entry]]:
+    def noting(self) -> Iterator[list[TapeEntry]]:
         """Record work enqueued within the context in a list of its own."""
-        outer, apart = self._tape, []           # type: tuple[list[Entry] | None, list[Entry]]
+        outer, apart = self._tape, []           # type: tuple[list[TapeEntry] | None, list[TapeEntry]]
         self._put(apart)
         try:
             yield apart
         finally:
             self._put(outer)
 
-    def _put(self, tape: list[Entry] | None) -> None:
+    def _put(self, tape: list[TapeEntry] | None) -> None:
         self._tape = tape
         for stream in self._taken.values():
             stream.tape = tape
 
-    def enqueue_again(self, entries: Sequence[Entry]) -> None:
+    def enqueue_again(self, entries: Sequence[TapeEntry]) -> None:
         """Enqueue recorded entries again, without recording them once more."""
         if self._tape is None:
             enqueue(entries)
@@ -335,12 +335,12 @@ class Streams:
         with self.noting():
             enqueue(entries)
 
-    def note(self, entries: Iterable[Entry]) -> None:
+    def note(self, entries: Iterable[TapeEntry]) -> None:
         """Append entries that were enqueued otherwise to the tape, if there is one."""
         if self._tape is not None:
             self._tape.extend(entries)
 
-    def recorded(self, tape: Sequence[Entry]) -> list[RecordedWork]:
+    def recorded(self, tape: Sequence[TapeEntry]) -> list[RecordedWork]:
         """Return replayable work of the entries on a tape: one piece for each stream, or one for all if a stream waits
         for another.
         """

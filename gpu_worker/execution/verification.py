@@ -28,7 +28,7 @@ from gpu_worker.protocol.messages import (
     Run,
     ScalarArgument,
     StencilLaunch,
-    Value,
+    ValueArgument,
     Variant,
 )
 
@@ -108,7 +108,7 @@ def _launches(plan: Plan) -> Iterator[Launch | StencilLaunch]:
 
 
 def _slots(arguments: Iterable[Argument]) -> list[int]:
-    return [argument.slot for argument in arguments if isinstance(argument, Value | ArrayArgument)]
+    return [argument.slot for argument in arguments if isinstance(argument, ValueArgument | ArrayArgument)]
 
 
 # -- stencils ---------------------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ from gpu_worker.protocol.plans import (  # noqa: F401 - plans are messages too
     Step,
     ToDeviceStep,
     ToHostStep,
-    Value,
+    ValueArgument,
     ValuesStep,
     Variant,
 )
@@ -564,7 +564,7 @@ class Proof:
     proof: bytes
 
 
-Admission = Challenge | Proof | Failure
+AdmissionMessage = Challenge | Proof | Failure
 
 
 # -- administration, answered by the daemon ---------------------------------------------------------------------------

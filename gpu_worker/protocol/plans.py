@@ -394,7 +394,7 @@ class ScalarArgument:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class ValueArgument:
     """The value in a slot of the request, by value."""
 
     slot: int
@@ -407,7 +407,7 @@ class ArrayArgument:
     slot: int
 
 
-Argument = In | Out | ScalarArgument | Value | ArrayArgument
+Argument = In | Out | ScalarArgument | ValueArgument | ArrayArgument
 
 
 @dataclass(frozen=True, slots=True)

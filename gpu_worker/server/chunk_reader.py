@@ -24,7 +24,7 @@ from gpu_worker.system.watcher import Watcher
 log = logging.getLogger(__name__)
 
 #: A request with the descriptors that came with it.
-Asked = tuple[Request, list[int]]
+ReceivedRequest = tuple[Request, list[int]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,9 +32,9 @@ class _Followed:
     """Connection on which pieces arrive, and the future of its next other message."""
 
     connection: Connection
-    take: Callable[[Asked], bool]
+    take: Callable[[ReceivedRequest], bool]
     rest: Callable[[], None]
-    other: Future[Asked | None] = field(default_factory=Future)
+    other: Future[ReceivedRequest | None] = field(default_factory=Future)
 
 
 class ChunkReader:
@@ -47,7 +47,8 @@ class ChunkReader:
         self._closed = False
         self._followed: set[_Followed] = set()
 
-    def follow(self, connection: Connection, take: Callable[[Asked], bool], rest: Callable[[], None]) -> Asked | None:
+    def follow(self, connection: Connection, take: Callable[[ReceivedRequest], bool],
+               rest: Callable[[], None]) -> ReceivedRequest | None:
         """Leave a connection to the reader thread until a message other than a further piece arrives.
 
         Parameters
@@ -95,7 +96,7 @@ class ChunkReader:
                     self._rest(followed)
 
     def _read(self, followed: _Followed) -> None:
-        message: Asked | None
+        message: ReceivedRequest | None
         try:
             message = followed.connection.receive(Request)
             if isinstance(message[0], Chunk) and message[0].offset:

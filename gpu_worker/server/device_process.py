@@ -33,7 +33,7 @@ from gpu_worker.protocol.errors import OutOfMemory, OutOfResources, ProtocolErro
 from gpu_worker.protocol.messages import VERSION, Chunk, Done, Greeting, Reply, Request, Welcome
 from gpu_worker.protocol.system import Thread, as_error, start_thread, system_call
 from gpu_worker.protocol.wire import LINGER_SECONDS, Connection, CutOff, close_all, failure_of
-from gpu_worker.server.chunk_reader import Asked, ChunkReader
+from gpu_worker.server.chunk_reader import ChunkReader, ReceivedRequest
 from gpu_worker.server.client_processes import ClientProcesses
 from gpu_worker.server.handlers import SessionWorker
 from gpu_worker.server.payload_cache import KEPT_SECONDS, Payloads
@@ -333,7 +333,7 @@ class Service:
             of = Reply
             failpoint("welcomed")
             with contextlib.closing(worker.payloads()) as payloads, UnansweredPlans(connection, worker) as ahead:
-                def served(request: Asked) -> bool:
+                def served(request: ReceivedRequest) -> bool:
                     """Answer a request; return whether further pieces are to come that are only to be enqueued."""
                     _answer(connection, request, worker, payloads, ahead)
                     return payloads.in_pieces_aside and connection.shares_memory
@@ -341,7 +341,7 @@ class Service:
                 release = partial(worker.rest, KEPT_SECONDS, payloads)
                 while not self._stopping:
                     try:
-                        request: Asked | None = connection.receive(Request)
+                        request: ReceivedRequest | None = connection.receive(Request)
                     except CutOff as error:
                         ahead.answer_all()
                         connection.send(failure_of(error, error.cut.number), Reply)
@@ -415,7 +415,7 @@ class UnansweredPlans:
         _reply(self._connection, handling)
 
 
-def _answer(connection: Connection, received: Asked, worker: SessionWorker, payloads: Payloads,
+def _answer(connection: Connection, received: ReceivedRequest, worker: SessionWorker, payloads: Payloads,
             ahead: UnansweredPlans) -> None:
     """Answer one request, after those before it, or only begin it."""
     request, descriptors = received

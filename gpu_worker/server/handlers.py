@@ -70,7 +70,7 @@ log = logging.getLogger(__name__)
 _ADMISSION_SECONDS = 600.0
 
 #: A reply, and the descriptors that go with it.
-Answer = tuple[Reply, list[int]]
+SentReply = tuple[Reply, list[int]]
 
 #: The exit status of a process whose device can no longer be used.
 POISONED = 70
@@ -146,12 +146,13 @@ class SessionWorker:
         """Return the names of the open devices that none of the addresses names any more."""
         return [device.name for device in self._pool.unassigned(addresses)]
 
-    def handle(self, request: Request, descriptors: list[int], payloads: Payloads | None = None) -> Answer:
+    def handle(self, request: Request, descriptors: list[int], payloads: Payloads | None = None) -> SentReply:
         """Answer one request, as :meth:`begin` and :meth:`finish` do."""
         begun = self.begin(request, descriptors, payloads)
         return self.finish(begun) if isinstance(begun, Submission) else begun
 
-    def begin(self, request: Request, descriptors: list[int], payloads: Payloads | None = None) -> Answer | Submission:
+    def begin(self, request: Request, descriptors: list[int],
+              payloads: Payloads | None = None) -> SentReply | Submission:
         """Answer one request, or begin it, so that :meth:`finish` returns the answer.
 
         ``descriptors`` become the worker's; those returned are to be sent with the reply and closed by the caller.
@@ -198,10 +199,10 @@ class SessionWorker:
             payloads.drop()
             raise
 
-    def _served(self, request: Run, descriptors: list[int], payloads: Payloads) -> Answer | Submission:
+    def _served(self, request: Run, descriptors: list[int], payloads: Payloads) -> SentReply | Submission:
         self._running.add(request.number)
         self._busy.begin()
-        answer: Answer | Submission | None = None
+        answer: SentReply | Submission | None = None
         try:
             # Streams, recordings and memory that are made before a plan runs wait for kernels too.
             with self._recorder.serving(request.number), self._recorder.waiting():
@@ -211,7 +212,7 @@ class SessionWorker:
             if not isinstance(answer, Submission):       # which ends when it is answered
                 self._busy.end()
 
-    def finish(self, flight: Submission) -> Answer:
+    def finish(self, flight: Submission) -> SentReply:
         """Return the answer to a request that was begun. Raises as :meth:`begin` does."""
         try:
             self._line.finish(flight)
@@ -295,7 +296,7 @@ class SessionWorker:
         number = admission.enter(_ADMISSION_SECONDS)
         return ChunkedInput(piece.key, plan, self._pool, memory, piece.vrdd, partial(admission.leave, number))
 
-    def _run(self, request: Run, payloads: Payloads, descriptor: int | None = None) -> Answer | Submission:
+    def _run(self, request: Run, payloads: Payloads, descriptor: int | None = None) -> SentReply | Submission:
         self._counters.begun += 1
         number = request.memory
         payload = payloads.find(number) if descriptor is None else payloads.receive(descriptor, number)

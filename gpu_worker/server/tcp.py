@@ -16,7 +16,7 @@ from gpu_worker.protocol.messages import (
     VERSION,
     AdminReply,
     AdminRequest,
-    Admission,
+    AdmissionMessage,
     Challenge,
     Done,
     GetExitStatus,
@@ -85,17 +85,17 @@ class Guard:
 
     def _challenge(self, connection: StreamConnection, certificate: bytes) -> Hello:
         ours = nonce()
-        connection.send(Challenge(ours), Admission)
-        answer, _ = connection.receive(Admission, cap=MAX_GREETING)
+        connection.send(Challenge(ours), AdmissionMessage)
+        answer, _ = connection.receive(AdmissionMessage, cap=MAX_GREETING)
         if not isinstance(answer, Proof) or len(answer.nonce) != NONCE_BYTES:
             raise ProtocolError("a remote client did not answer the challenge")
         named = self._mine.session, ours + answer.nonce, certificate
         if not hmac.compare_digest(answer.proof, proof(self._mine.secret, "client", *named)):
             error = Unauthorized(f"session {self._mine.session} has another secret")
             with suppress(WorkerLost):
-                connection.send(failure_of(error), Admission)
+                connection.send(failure_of(error), AdmissionMessage)
             raise error
-        connection.send(Proof(b"", proof(self._mine.secret, "worker", *named)), Admission)
+        connection.send(Proof(b"", proof(self._mine.secret, "worker", *named)), AdmissionMessage)
         hello, _ = connection.receive(Hello, cap=MAX_GREETING)
         if hello.session != self._mine.session or hello.version != VERSION:
             raise ProtocolError(f"a remote client greets session {hello.session[:80]!r} in version {hello.version}")

@@ -7,7 +7,17 @@ from itertools import product
 
 import numpy as np
 
-from gpu_worker.device.base import Buffer, CompiledKernel, Device, Given, Late, Memory, PackedLaunch, Source, Stream
+from gpu_worker.device.base import (
+    Buffer,
+    CompiledKernel,
+    Device,
+    Late,
+    LaunchValue,
+    Memory,
+    PackedLaunch,
+    Source,
+    Stream,
+)
 from gpu_worker.device.launch_limits import SHARED_BYTES, check_fits
 from gpu_worker.protocol.device_kinds import DeviceKind
 from gpu_worker.protocol.errors import CompileError, DeviceUnavailable, OutOfMemory
@@ -81,7 +91,7 @@ class ToyDevice(Device):
     def check(self, call: PackedLaunch) -> None:
         pass
 
-    def packed(self, kernel: CompiledKernel, arguments: Sequence[Given]) -> bytes:
+    def packed(self, kernel: CompiledKernel, arguments: Sequence[LaunchValue]) -> bytes:
         return b"".join(each.value.tobytes() for each in arguments if isinstance(each, Late))
 
     def start(self, call: PackedLaunch, *, stream: Stream) -> None:

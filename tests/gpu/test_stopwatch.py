@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gpu_worker.execution import launches
-from gpu_worker.protocol.messages import ExecStep, Field, In, Launch, Out, Times, Value
+from gpu_worker.protocol.messages import ExecStep, Field, In, Launch, Out, Times, ValueArgument
 from tests.unit.plans import Bench, bench
 
 SOURCE = """
@@ -32,7 +32,7 @@ SPINS, OFF = 0.02, 0.002
 def spun(worker: Bench, partitions: int, launches: int, seconds: float) -> Times:
     """Return the times that it takes to launch a kernel so many times, one after the other, for each partition."""
     worker.put(1, [[{"": np.ones(1, "f4")}]] * partitions)
-    launch = Launch((1,), (1,), 0, (In(""), Out(""), Value(0)), (Field("", "<f4", (1,)),), kernel="spin")
+    launch = Launch((1,), (1,), 0, (In(""), Out(""), ValueArgument(0)), (Field("", "<f4", (1,)),), kernel="spin")
     plan = worker.plan(1, [ExecStep(f"spin {number}") for number in range(launches)], [launch] * launches, SOURCE)
     request = worker.request(plan, (1,), [np.int64(1e9 * seconds)])
     for _ in range(2):          # the first one compiles

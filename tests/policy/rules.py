@@ -98,7 +98,7 @@ def broad_excepts(source: str, path: str) -> Iterator[str]:
     allowed = {handler for function in nodes(source)
                if isinstance(function, ast.FunctionDef) and function.name in _SUPERVISORS.get(path, ())
                for handler in [node for node in ast.walk(function)
-                               if isinstance(node, ast.ExceptHandler) and _name(node.type) == "Exception"][:1]}
+                               if isinstance(node, ast.ExceptHandler) and last_name(node.type) == "Exception"][:1]}
     for node in nodes(source):
         if node in allowed:
             continue
@@ -108,9 +108,9 @@ def broad_excepts(source: str, path: str) -> Iterator[str]:
                 yield f"{path}:{node.lineno} has a bare except"
                 continue
             caught = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
-        elif isinstance(node, ast.Call) and _name(node.func) == "suppress":
+        elif isinstance(node, ast.Call) and last_name(node.func) == "suppress":
             caught = node.args
-        for name in {_name(one) for one in caught} & {"Exception", "BaseException"}:
+        for name in {last_name(one) for one in caught} & {"Exception", "BaseException"}:
             yield f"{path}:{node.lineno} catches {name}"
 
 
@@ -120,8 +120,8 @@ def unpickling(source: str, path: str) -> Iterator[str]:
         return
     for node in nodes(source):
         if (isinstance(node, ast.Attribute) and node.attr in ("load", "loads", "Unpickler")
-                and _name(node.value) in _PICKLES):
-            yield f"{path}:{node.lineno} uses {_name(node.value)}.{node.attr}"
+                and last_name(node.value) in _PICKLES):
+            yield f"{path}:{node.lineno} uses {last_name(node.value)}.{node.attr}"
     for line, name in imports(source, path):
         module, _, member = name.rpartition(".")
         if module in _PICKLES and member in ("load", "loads", "Unpickler"):
@@ -144,7 +144,7 @@ def machine_names(text: str, path: str, hostname: str) -> Iterator[str]:
                 yield f"{path}:{number} names {match.group()}"
 
 
-def _name(node: ast.expr | None) -> str:
+def last_name(node: ast.expr | None) -> str:
     """Return the last part of a dotted name."""
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 

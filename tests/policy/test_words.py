@@ -16,7 +16,7 @@ _RULED = ("vispark/", "gpu_worker/", "examples/", "docs/", "tests/", "benchmarks
 SOURCES = {path: (ROOT / path).read_text(encoding="utf-8") for path in FILES}
 
 
-def test_no_two_classes_have_one_name():
+def test_no_two_classes_or_types_have_one_name():
     assert {name: places for name, places in words.classes(SOURCES).items() if len(places) > 1} == {}
 
 
@@ -88,6 +88,12 @@ def test_a_reference_to_nothing_is_found():
 def test_two_classes_of_one_name_are_found():
     places = words.classes({"a.py": "class A: ...\nclass B: ...\n", "b.py": "def f():\n    class A: ...\n"})
     assert places == {"A": ["a.py:1", "b.py:2"], "B": ["a.py:2"]}
+
+
+def test_a_type_with_the_name_of_a_class_is_found_and_a_type_variable_is_not():
+    places = words.classes({"a.py": "class Step: ...\n_T = TypeVar('_T')\nTo = typing.TypeVar('To')\nMOST = 1\n",
+                            "b.py": "Step = int | str\nOther: TypeAlias = 'int'\nStill: int\n"})
+    assert places == {"Step": ["a.py:1", "b.py:1"], "Other": ["b.py:2"]}
 
 
 @pytest.mark.parametrize("source", [

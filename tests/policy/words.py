@@ -51,6 +51,8 @@ IN_NAMES = {"room": "the bytes of what, or the set of what", "rooms": "the sets 
 NAMELESS = frozenset([
     "asked", "came", "each", "found", "given", "got", "made", "mine", "ones", "said", "stuff", "thing", "things", "tmp",
     "told"])
+#: Names as classes have them; constants are all in capitals.
+_ALIAS = re.compile(r"_?[A-Z]\w*[a-z]")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 #: What a docstring refers to, as the site links it.
 _REFERENCE = re.compile(r":(?:attr|class|data|exc|func|meth|mod):`~?([\w.]+)`")
@@ -58,13 +60,27 @@ _PROPERTIES = frozenset({"property", "cached_property", "setter"})
 
 
 def classes(sources: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the places of each class of some files, by its name."""
+    """Return the places of each class of some files, and of each type that a module gives a name, by that name."""
     places = defaultdict(list)
     for path, source in sources.items():
         for node in rules.nodes(source):
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(f"{path}:{node.lineno}")
+        for name, line in _aliases(source):
+            places[name].append(f"{path}:{line}")
     return places
+
+
+def _aliases(source: str) -> Iterator[tuple[str, int]]:
+    """Yield the names, as classes have them, that a module assigns; type variables are each function's own."""
+    for node in ast.parse(source).body:
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+            continue
+        if isinstance(node.value, ast.Call) and rules.last_name(node.value.func) in ("TypeVar", "ParamSpec"):
+            continue
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            if isinstance(target, ast.Name) and _ALIAS.match(target.id):
+                yield target.id, node.lineno
 
 
 def strange(text: str, path: str) -> Iterator[str]:

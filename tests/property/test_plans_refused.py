@@ -46,7 +46,7 @@ from gpu_worker.protocol.messages import (
     Step,
     ToDeviceStep,
     ToHostStep,
-    Value,
+    ValueArgument,
     ValuesStep,
     Variant,
 )
@@ -62,8 +62,8 @@ CELLS = Signature((Field("p", "<f4", (4, 6)),))
 GRID = GridShape((8, 6), (2, 1), (1, 1))
 EDGE = Side("given", np.float32(0).tobytes(), -1)
 HALOS = (Halo("p", (1, 1), (1, 1), (EDGE, EDGE, Side("periodic", b"", -1), Side("periodic", b"", -1))),)
-STENCIL = StencilLaunch(0, "k", ("p",), (Field("p", "<f4", ()),), (Value(0),), (1, 1), (1, 1), (32, 1, 1), (32, 8, 1),
-                        0, False)
+STENCIL = StencilLaunch(0, "k", ("p",), (Field("p", "<f4", ()),), (ValueArgument(0),), (1, 1), (1, 1), (32, 1, 1),
+                        (32, 8, 1), 0, False)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Asked:
 
 def launch(*arguments, **changes) -> Launch:
     default = Launch((2,), (64,), 0, arguments
-                     or (In("u"), Out("v"), Value(0), ArrayArgument(1), ScalarArgument("<i4", b"\1\0\0\0")),
+                     or (In("u"), Out("v"), ValueArgument(0), ArrayArgument(1), ScalarArgument("<i4", b"\1\0\0\0")),
                      (Field("v", "<f4", (6, 4)),), kernel="k")
     return replace(default, **changes)
 
@@ -95,7 +95,7 @@ def plan(steps: typing.Sequence[Step], signature: Signature = ROWS, launches=(),
 
 VALUES = (ArgumentValue("<f4", (), np.float32(2).tobytes(), 0), ArgumentValue("<f8", (3,), np.arange(3.0).tobytes(), 0))
 SUM = (FieldFold("u", "add"),)
-TABLE = launch(In("u"), Out("v"), Value(0), tile=2, waves=1.5, grid=())
+TABLE = launch(In("u"), Out("v"), ValueArgument(0), tile=2, waves=1.5, grid=())
 PARTIALS = (Accumulators("u", "add", "double", 4), Accumulators("u", "add", "double", 4, "nan"))
 FOLDED = launch(In("u"), tile=2, grid=(), partials=PARTIALS, outputs=(Field("u", "<f4", (4,)),),
                 preparation=Preparation("k", 64, (1,), (32,)))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpu_worker.protocol.errors import LaunchError
-from gpu_worker.protocol.messages import ArrayArgument, ScalarArgument, Value
+from gpu_worker.protocol.messages import ArrayArgument, ScalarArgument, ValueArgument
 from tests.unit.test_launch import K, block, f4, i4, launch_of, record
 from vispark.plan.cuda_source import Kernels
 from vispark.plan.symbols import IN, OUT
@@ -16,7 +16,7 @@ GOOD = (IN, True, np.int8(-1), np.int16(2), 3, np.uint32(4), np.int64(5), np.uin
 
 def test_scalars_keep_their_values():
     spec = record(K.scalars, *GOOD)
-    assert launch_of(spec).arguments[1:] == tuple(map(Value, range(9)))
+    assert launch_of(spec).arguments[1:] == tuple(map(ValueArgument, range(9)))
     arguments = spec.arguments
     assert [np.frombuffer(one.value, one.dtype)[0] for one in arguments[1:]] == list(GOOD[1:])
     assert [one.dtype for one in arguments[1:]] == ["|b1", "|i1", "<i2", "<i4", "<u4", "<i8", "<u8", "<f4", "<f8"]
@@ -102,7 +102,7 @@ def test_structures_by_value():
     expected = ScalarArgument("|V16", value.tobytes())
     for structure in (value, value.tobytes(), np.void(value.tobytes())):
         spec = record(S.par, IN, OUT, structure)
-        assert spec.arguments[2] == expected and launch_of(spec).arguments[2] == Value(0)
+        assert spec.arguments[2] == expected and launch_of(spec).arguments[2] == ValueArgument(0)
     assert launch_of(record(S.par, IN, OUT, lambda b: value)).arguments[2] == expected
     assert record(S.opaque, IN, OUT, np.void(b"1234")).arguments[2] == ScalarArgument("|V4", b"1234")
     assert record(S.vector, IN, OUT, np.complex64(1j)).arguments[2].dtype == "<c8"

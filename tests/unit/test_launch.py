@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gpu_worker.protocol import codec
 from gpu_worker.protocol.errors import LaunchError, PlanError
-from gpu_worker.protocol.messages import ArrayArgument, Field, In, Launch, Out, ScalarArgument, Signature, Value
+from gpu_worker.protocol.messages import ArrayArgument, Field, In, Launch, Out, ScalarArgument, Signature, ValueArgument
 from vispark._utils.closures import capture
 from vispark.plan.cuda_source import ArrayValue, Kernels
 from vispark.plan.exec_call import record_exec
@@ -406,7 +406,7 @@ def test_values_belong_to_the_call_and_not_to_the_launch():
         spec = gradient_call(np.full(3, value), int(value))
         launch, _, _ = resolve(spec, POINTS, table, 4)
         launches.add(launch)
-        assert launch.arguments[2:] == (ArrayArgument(0), Value(1))
+        assert launch.arguments[2:] == (ArrayArgument(0), ValueArgument(1))
         assert table.origins() == (ArgumentRef(4, "argument", 2), ArgumentRef(4, "argument", 3))
         assert spec.value(2).data == np.full(3, value).tobytes()
         assert (spec.value(3).dtype, spec.value(3).data) == ("<i4", np.int32(value).tobytes())

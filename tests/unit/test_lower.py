@@ -27,7 +27,7 @@ from gpu_worker.protocol.messages import (
     Signature,
     ToDeviceStep,
     ToHostStep,
-    Value,
+    ValueArgument,
     ValuesStep,
 )
 from vispark import IN, OUT, Kernels
@@ -159,7 +159,7 @@ def test_a_run_of_maps_is_one_kernel():
     assert kinds(lowering) == [LoadStep, ToDeviceStep, ExecStep, FetchStep]
     assert lowering.steps[2].label == "vmap doubled, vmap scaled, vmap squared"
     first, second = (launches[0] for launches in lowering.launches)
-    assert first.tile > 0 and first.arguments == (In(""), Out(""), Value(0))
+    assert first.tile > 0 and first.arguments == (In(""), Out(""), ValueArgument(0))
     assert (first.outputs, second.outputs) == ((Field("", "<f4", (5,)),), (Field("", "<f4", (7,)),))
     assert lowering.results()[1].signatures[0].fields[0].shape == (7,)
 

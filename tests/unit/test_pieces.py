@@ -34,7 +34,7 @@ from gpu_worker.protocol.payload import MARK_BYTES, Payload
 from gpu_worker.protocol.plans import sealed
 from gpu_worker.protocol.wire import Connection
 from gpu_worker.server import chunk_reader
-from gpu_worker.server.chunk_reader import Asked, ChunkReader
+from gpu_worker.server.chunk_reader import ChunkReader, ReceivedRequest
 from gpu_worker.server.device_process import UnansweredPlans, _answer
 from gpu_worker.server.handlers import SessionWorker
 from tests.system.worker_tools import eventually
@@ -78,7 +78,7 @@ def connected(worker: SessionWorker, arriving: ChunkReader) -> Iterator[Client]:
     def serve() -> None:
         with Connection(right) as connection, contextlib.closing(worker.payloads()) as kept, \
                 UnansweredPlans(connection, worker) as ahead, contextlib.suppress(WorkerLost):
-            def served(request: Asked) -> bool:
+            def served(request: ReceivedRequest) -> bool:
                 _answer(connection, request, worker, kept, ahead)
                 return kept.in_pieces_aside
 

@@ -30,7 +30,7 @@ from gpu_worker.protocol.messages import (
     Plan,
     Release,
     Retain,
-    Value,
+    ValueArgument,
 )
 from gpu_worker.protocol.payload import INLINE_BYTES, Payload, aligned, results
 from gpu_worker.protocol.plans import sealed
@@ -70,8 +70,8 @@ def null(tmp_path: Path) -> Iterator[Bench]:
 
 def summing(bench: Bench) -> Plan:
     """Return a plan that sums all rows; slot 0 scales, slot 1 is an array, slot 2 a constant of the module."""
-    launch = Launch((), (1,), 0, (In(""), Value(0), ArrayArgument(1)), (Field("", "<f4", ()),), kernel="sum", tile=4,
-                    partials=(Accumulators("", "add", "double", 1),))
+    launch = Launch((), (1,), 0, (In(""), ValueArgument(0), ArrayArgument(1)), (Field("", "<f4", ()),), kernel="sum",
+                    tile=4, partials=(Accumulators("", "add", "double", 1),))
     plan = bench.plan(1, (MapFoldStep("vmap sum", (FieldFold("", "add"),), "all"),), [launch], SOURCE)
     return replace(plan, modules=(Module(SOURCE, "test.cu", (), (2,), ("offset",)),))
 
@@ -106,8 +106,8 @@ def test_a_further_pass_uploads_no_tables_and_allocates_nothing(null: Bench):
 
 def test_what_is_too_large_for_a_reply_goes_beside_it_in_each_pass(null: Bench):
     wide = INLINE_BYTES
-    launch = Launch((), (1,), 0, (In(""),), (Field("", "<f4", (wide,)),), kernel="sum", tile=4,
-                    partials=(Accumulators("", "add", "double", wide),))
+    launch = Launch((), (1,), 0, (In(""),), (Field("", "<f4", (wide,)),), kernel="sum",
+                    tile=4, partials=(Accumulators("", "add", "double", wide),))
     plan = null.plan(1, (MapFoldStep("vmap sum", (FieldFold("", "add"),), "all"),), [launch], SOURCE)
     for _ in range(4):
         reply, data = null.run(plan, (1,))
@@ -133,8 +133,8 @@ def test_small_values_in_a_payload_are_those_of_each_pass(worker: Bench):
 
 def test_a_large_fold_is_joined_on_the_device_and_put_where_the_request_says(null: Bench):
     width = 30_000
-    launch = Launch((), (1,), 0, (In(""), ArrayArgument(0)), (Field("", "<f4", (width,)),), kernel="sum", tile=4,
-                    partials=(Accumulators("", "add", "double", width),))
+    launch = Launch((), (1,), 0, (In(""), ArrayArgument(0)), (Field("", "<f4", (width,)),), kernel="sum",
+                    tile=4, partials=(Accumulators("", "add", "double", width),))
     plan = null.plan(1, (MapFoldStep("vmap sum", (FieldFold("", "add"),), "all"),), [launch], SOURCE)
     device, w = null.process._pool.devices[0], np.ones(width, "f4")
     payloads = null.process.payloads()
@@ -218,7 +218,7 @@ def test_values_of_other_types_are_not_taken_for_the_same(worker: Bench):
 
 
 def test_raw_kernels_and_folds_of_their_own_are_recorded(worker: Bench):
-    launch = Launch((1,), (9,), 0, (In(""), Out(""), Value(0)), (Field("", "<f4", (9,)),), kernel="raw")
+    launch = Launch((1,), (9,), 0, (In(""), Out(""), ValueArgument(0)), (Field("", "<f4", (9,)),), kernel="raw")
     plan = worker.plan(1, (ExecStep("exec raw"), FoldStep((FieldFold("", "add"),), "rows")), [launch], SOURCE)
     for scale in (1, 1, 2, 3):
         assert worker.folded(plan, (1,), [np.float32(scale)])[0] == 2 * scale * ROWS[:9].sum()
@@ -226,7 +226,7 @@ def test_raw_kernels_and_folds_of_their_own_are_recorded(worker: Bench):
 
 
 def test_fetched_records_are_those_of_each_pass(worker: Bench):
-    launch = Launch((1,), (9,), 0, (In(""), Out(""), Value(0)), (Field("", "<f4", (9,)),), kernel="raw")
+    launch = Launch((1,), (9,), 0, (In(""), Out(""), ValueArgument(0)), (Field("", "<f4", (9,)),), kernel="raw")
     plan = worker.plan(1, (ExecStep("exec raw"), FetchStep(-1, "")), [launch], SOURCE)
     kept = []
     for scale in (1, 2, 3, 4):

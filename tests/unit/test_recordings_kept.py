@@ -23,7 +23,7 @@ from gpu_worker.protocol.messages import (
     Plan,
     Release,
     Retain,
-    Value,
+    ValueArgument,
     ValuesStep,
 )
 from tests.unit.plans import Bench, bench
@@ -60,8 +60,8 @@ def put(worker: Bench, vrdd: int) -> State:
 def kept(worker: Bench, kernel: str, written: str, *, twice: bool = False, base: int = 1) -> Plan:
     """Return a plan that computes one field anew, and keeps both: once, and with ``twice`` after a second launch too.
     """
-    launch = Launch((1,), (CELLS,), 0, (In("u"), In("v"), Out(written), Value(0)), (Field(written, "<f4", (CELLS,)),),
-                    kernel=kernel, merge=True)
+    launch = Launch((1,), (CELLS,), 0, (In("u"), In("v"), Out(written), ValueArgument(0)),
+                    (Field(written, "<f4", (CELLS,)),), kernel=kernel, merge=True)
     more = (ExecStep(kernel), KeepStep(2, "again", "device")) if twice else ()
     return worker.plan(base, (ExecStep(kernel), KeepStep(1, kernel, "device"), *more), [launch] * (1 + twice), SOURCE,
                        outputs=1 + twice)

@@ -17,7 +17,7 @@ from gpu_worker.execution.recordings import Recordings
 from gpu_worker.execution.replay_branches import LoopReplay
 from gpu_worker.protocol.errors import NotFinite
 from gpu_worker.protocol.grids import ExchangeStep, IterateStep, Phase, StencilStep, WindowStep
-from gpu_worker.protocol.messages import FetchStep, KeepStep, Plan, Release, ToDeviceStep, Value
+from gpu_worker.protocol.messages import FetchStep, KeepStep, Plan, Release, ToDeviceStep, ValueArgument
 from tests.unit.late import late_bench
 from tests.unit.plans import bench
 from tests.unit.test_patches_worker import HALO, SPREAD, GridBench
@@ -65,7 +65,7 @@ def loop(grid: GridBench, steps: int = 3, until: float = -1.0, every: int = 1000
     """Return a plan that does so many steps and keeps what they give."""
     step = IterateStep("iterate spread", (PHASE,), steps, 0, until, every, check, counted=1 if check else -1)
     return replace(grid.plan(ToDeviceStep(), step, KeepStep(1, "u", "device")),
-                   stencils=(replace(SPREAD, arguments=(Value(0),)),))
+                   stencils=(replace(SPREAD, arguments=(ValueArgument(0),)),))
 
 
 def test_a_call_that_comes_again_is_the_launches_of_its_steps(null: GridBench):

@@ -25,7 +25,7 @@ from gpu_worker.protocol.messages import (
     Out,
     Plan,
     Signature,
-    Value,
+    ValueArgument,
 )
 from tests.unit.plans import Bench, bench
 
@@ -134,7 +134,7 @@ def planned(bench: Bench, step: ExecStep | MapFoldStep, make: Callable[[Signatur
 
 
 def scaled(tile: int, waves: float) -> Callable[[Signature], Launch]:
-    arguments = In(""), Value(0), Out(""), ArrayArgument(1), Value(2)
+    arguments = In(""), ValueArgument(0), Out(""), ArrayArgument(1), ValueArgument(2)
     return lambda each: Launch((), (32,), 0, arguments, (Field("", "<f8", each.fields[0].shape),), kernel="scaled",
                                tile=tile, waves=waves)
 
@@ -166,7 +166,7 @@ def columns(how: str, tile: int, shape: Callable[[Signature], tuple[int, ...]]) 
     partials = (Accumulators("sum", "add", "double", 5), Accumulators("most", "maximum", "double", 5),
                 Accumulators("most", "add", "double", 5, "nan"))
     guarded = how == "all"
-    return lambda each: Launch((), (8,), 0, (In(""), Value(0)), (
+    return lambda each: Launch((), (8,), 0, (In(""), ValueArgument(0)), (
         Field("sum", "<f4", shape(each)), Field("most", "<f4", shape(each))), tile=tile, waves=2.0,
         kernel="guarded" if guarded else "plain", partials=partials if guarded else partials[:2])
 
@@ -234,7 +234,7 @@ BY_KEY = (Accumulators("1", "add", "long long", 4), Accumulators("1", "add", "do
 
 def by_key(bench: Bench) -> Plan:
     step = MapFoldStep("vmap by_key", (FieldFold("1", "add", "overflow"),), "key", "0", 4)
-    return planned(bench, step, lambda _: Launch((), (32,), 0, (In("0"), In("1"), Value(0)), (
+    return planned(bench, step, lambda _: Launch((), (32,), 0, (In("0"), In("1"), ValueArgument(0)), (
         Field("1", "<i8", (4,)),), kernel="by_key", tile=5, waves=3.0, partials=BY_KEY))
 
 

@@ -25,7 +25,7 @@ from tests.system.worker_tools import eventually
 from vispark.errors import PartitionMissing
 from vispark.options import Options
 from vispark.plan.lower.executable import BoundArguments, Executable, Invocation
-from vispark.runtime.driver.channel import Carried, TokenPlace
+from vispark.runtime.driver.channel import CarriedReply, TokenPlace
 from vispark.runtime.driver.relay import RelayedChannel
 from vispark.runtime.driver.worker import as_answered
 from vispark.runtime.executor.relay_tasks import Ask, Relay
@@ -83,20 +83,20 @@ def test_a_plan_of_a_world_is_for_the_process_that_is_in_it():
 
 
 @pytest.mark.parametrize("answer", [None, (5, WorldLost("another process is there"), b"")])
-def test_a_relayed_plan_that_fails_is_heard_of_and_ends_its_world(answer: Carried):
+def test_a_relayed_plan_that_fails_is_heard_of_and_ends_its_world(answer: CarriedReply):
     """Hear of it before the other workers' answers, which wait for this one in the world: it leaves it by a task of its
     own.
     """
     heard, abandoned, other = [], threading.Event(), threading.Event()
 
-    def relay(task: Relay | Ask, _: TokenPlace) -> Carried:
+    def relay(task: Relay | Ask, _: TokenPlace) -> CarriedReply:
         if isinstance(task, Relay):
             return answer
         assert task.request(3) == Abandon(3, b"k" * 16)
         abandoned.set()
         return 5, Done(3), b""
 
-    def waiting(task: Relay | Ask, _: TokenPlace) -> Carried:
+    def waiting(task: Relay | Ask, _: TokenPlace) -> CarriedReply:
         assert abandoned.wait(60)
         other.set()
         return 5, WorldLost("the world ended"), b""

@@ -26,9 +26,9 @@ from vispark.translate.frontend.exactness import why_no_exact_join, why_no_exact
 from vispark.translate.frontend.python_ranges import OfNumPy, Range
 
 #: By part, the least and the greatest number.
-_Ends = Mapping[str, tuple[Any, Any]]
+_EndsOfParts = Mapping[str, tuple[Any, Any]]
 #: The ends of numbers that are kept, which do not change.
-_known: weakref.WeakKeyDictionary[RecordedRDD, _Ends] = weakref.WeakKeyDictionary()
+_known: weakref.WeakKeyDictionary[RecordedRDD, _EndsOfParts] = weakref.WeakKeyDictionary()
 
 
 def why_not_python(source: RecordedRDD, function: Callable[[Any], Any]) -> str:
@@ -83,7 +83,7 @@ def _is_python(part: RecordPart) -> bool:
     return part.form == "number" and part.types[0] in BY_NAME
 
 
-def _record(layout: RecordLayout, ends: _Ends) -> Any:
+def _record(layout: RecordLayout, ends: _EndsOfParts) -> Any:
     """Return the ranges of a record's numbers, as :func:`why_not_exact` takes it."""
     values = {part.name: _value(part, ends.get(part.name)) for part in layout.parts}
     return dict(sorted(values.items())) if layout.named else _tuple_of(values)
@@ -106,14 +106,14 @@ def _value(part: RecordPart, ends: tuple[Any, Any] | None) -> Range | OfNumPy:
     return Range(part.types[0], *ends) if ends else Range.of(part.types[0])
 
 
-def _ends(source: RecordedRDD, layout: RecordLayout) -> _Ends:
+def _ends(source: RecordedRDD, layout: RecordLayout) -> _EndsOfParts:
     """Return the least and the greatest number of each part, where there is no NaN; empty where workers do not fold."""
     if source not in _known:
         _known[source] = _folded(source, layout)
     return _known[source]
 
 
-def _folded(source: RecordedRDD, layout: RecordLayout) -> _Ends:
+def _folded(source: RecordedRDD, layout: RecordLayout) -> _EndsOfParts:
     """Return the ends of a VRDD's numbers, by one fold of each record beside itself."""
     if layout.named:
         return {}       # which workers do not fold

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
+FunctionStatement = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass
@@ -100,9 +100,9 @@ class ClassMembers:
                 node.func, ast.Name) and node.func.id == of.name]
         return [node for node in ast.walk(self.tree) if isinstance(node, ast.Call) and self.method_of(node) is scope]
 
-    def _method_around(self, node: ast.AST) -> Function | None:
+    def _method_around(self, node: ast.AST) -> FunctionStatement | None:
         above = self.parent(node)
-        while above is not None and not isinstance(above, Function):
+        while above is not None and not isinstance(above, FunctionStatement):
             above = self.parent(above)
         return above
 

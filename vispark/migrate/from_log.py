@@ -13,7 +13,7 @@ from vispark.migrate.from_source import asking
 from vispark.migrate.functions import FunctionMaker
 from vispark.migrate.loops import CallSite, LoggedLoop, loops_of, single_jobs
 from vispark.migrate.rules import LoopRules
-from vispark.migrate.sites import Loop, RddCall, SourceProgram
+from vispark.migrate.sites import LoopStatement, RddCall, SourceProgram
 
 #: A task below these seconds is mostly Spark's own time; tasks that differ more than so many times wait for one.
 _SHORT_TASK, _SKEW, _SHORTEST_SKEW = 0.02, 3.0, 0.2
@@ -152,7 +152,7 @@ def _matched(program: SourceProgram, site: CallSite) -> RddCall | None:
                 next((call for call in program.calls if call.line == site.line), None))
 
 
-def _loop_of(program: SourceProgram, call: RddCall) -> tuple[Loop, list[RddCall]] | None:
+def _loop_of(program: SourceProgram, call: RddCall) -> tuple[LoopStatement, list[RddCall]] | None:
     return next(((loop, calls) for loop, calls in program.loops().items() if call in calls), None)
 
 

@@ -9,11 +9,11 @@ from vispark.migrate.advice import ON_DEVICE, Advice, LoopAdvice
 from vispark.migrate.capture import CapturedCall, RunCapture
 from vispark.migrate.functions import FOLDS, FOLDS_BY_KEY
 from vispark.migrate.predict import (
-    Answer,
     DeviceRates,
     Interval,
     KernelWork,
     PassWork,
+    PredictedTime,
     ProbedRate,
     ProgramTimes,
     UnknownTime,
@@ -80,7 +80,7 @@ class LoopPrediction:
     name: str
     calibrated: bool
     basis: str
-    one_pass: Answer
+    one_pass: PredictedTime
     times: ProgramTimes | None
     passes: tuple[int, int]
     gpus: int | None

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from vispark.migrate.class_members import Function, is_place
+from vispark.migrate.class_members import FunctionStatement, is_place
 from vispark.migrate.late_names import IN_PLACE
 from vispark.migrate.statements import (
     RECORD,
@@ -125,7 +125,7 @@ class _RecordFlow:
         bound = self._bound.setdefault(scope, set())
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             bound.add(node.id)
-        if isinstance(node, Function):
+        if isinstance(node, FunctionStatement):
             names = [each.arg for each in (*node.args.posonlyargs, *node.args.args)]
             inside = _within(scope, node.name)
             self._bound.setdefault(inside, set()).update(names)
@@ -158,7 +158,7 @@ class _FlowRecording(ast.NodeTransformer):
         self._bodies: list[ast.AST] = [tree]
 
     def visit(self, node: ast.AST) -> Any:
-        if isinstance(node, Function):
+        if isinstance(node, FunctionStatement):
             if node.name not in self._in_tasks:
                 loops, self._loops = self._loops, []
                 self._scope.append(_within(self._scope[-1], node.name))
@@ -240,10 +240,10 @@ class _FlowRecording(ast.NodeTransformer):
 def _scoped(tree: ast.AST, in_tasks: set[str], scope: str = "") -> Iterator[tuple[str, ast.AST]]:
     """Yield the nodes of a program, each with the function that it is in, without functions of tasks."""
     for node in ast.iter_child_nodes(tree):
-        if isinstance(node, Function) and node.name in in_tasks:
+        if isinstance(node, FunctionStatement) and node.name in in_tasks:
             continue
         yield scope, node
-        yield from _scoped(node, in_tasks, _within(scope, node.name) if isinstance(node, Function) else scope)
+        yield from _scoped(node, in_tasks, _within(scope, node.name) if isinstance(node, FunctionStatement) else scope)
 
 
 def _within(scope: str, name: str) -> str:

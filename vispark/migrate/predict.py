@@ -74,7 +74,7 @@ class UnknownTime:
         return f"not known: {self.why}"
 
 
-Answer = Interval | UnknownTime
+PredictedTime = Interval | UnknownTime
 
 
 @dataclass(frozen=True)
@@ -291,7 +291,7 @@ def calibrated_device(path: Path) -> dict[str, DeviceRates]:
         raise PredictionError(f"{path} is no calibration: {type(error).__name__}: {error}") from error
 
 
-def predict_pass(work: PassWork, device: DeviceRates, nodes: int = 1) -> Answer:
+def predict_pass(work: PassWork, device: DeviceRates, nodes: int = 1) -> PredictedTime:
     """Return the seconds of one pass on a device, or what is missing to tell.
 
     Parameters

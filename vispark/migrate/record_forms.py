@@ -11,10 +11,10 @@ from typing import Any
 from vispark.api.keyed import not_whole
 from vispark.errors import VisparkError
 from vispark.migrate.functions import Verdict, first_line
-from vispark.migrate.typed import PAIRS, Function, as_dicts, is_of_pairs, of_dicts, schema_of, typed_verdict
+from vispark.migrate.typed import PAIRS, AnyFunction, as_dicts, is_of_pairs, of_dicts, schema_of, typed_verdict
 from vispark.translate.frontend.capture import is_named_tuple
 
-Asked = tuple[list[tuple[Function, str]], Sequence[Any]]
+Asked = tuple[list[tuple[AnyFunction, str]], Sequence[Any]]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def why_not_kept(records: Sequence[Any]) -> str:
     return _why_not_held(records) or not_whole(schema_of(records).layout)
 
 
-def verdict_by_form(chain: Sequence[tuple[Function, str]], records: Sequence[Any],
+def verdict_by_form(chain: Sequence[tuple[AnyFunction, str]], records: Sequence[Any],
                     only: RecordForm | None = None) -> tuple[Verdict, RecordForm, Asked]:
     """Return the verdict on a chain of functions for some records, in the first form with which it translates.
 
@@ -100,13 +100,13 @@ def _why_not_held(records: Sequence[Any]) -> str:
     return ""
 
 
-def held_as_form(function: Function, records: Sequence[Any], form: RecordForm) -> tuple[Function, Sequence[Any]]:
+def held_as_form(function: AnyFunction, records: Sequence[Any], form: RecordForm) -> tuple[AnyFunction, Sequence[Any]]:
     """Return a function and records in one form; as they are where there is none such."""
     of_form = [(each, held) for one, each, held in _forms(function, records) if one == form]
     return of_form[0] if of_form else (function, plain(records))
 
 
-def _forms(function: Function, records: Sequence[Any]) -> Iterator[tuple[RecordForm, Function, Sequence[Any]]]:
+def _forms(function: AnyFunction, records: Sequence[Any]) -> Iterator[tuple[RecordForm, AnyFunction, Sequence[Any]]]:
     """Yield forms, from the most to the least natural, with the function of each and the records in it."""
     held, kind = plain(records), type(records[0]) if records else tuple
     if is_of_pairs(held):
@@ -124,11 +124,11 @@ def _forms(function: Function, records: Sequence[Any]) -> Iterator[tuple[RecordF
         yield RecordForm(), function, held
 
 
-def _of_named(function: Function, kind: Any) -> Function:
+def _of_named(function: AnyFunction, kind: Any) -> AnyFunction:
     """Return a function of tuples, by one of named tuples."""
     return lambda record: function(kind(*record))
 
 
-def _of_named_dicts(function: Function, kind: Any) -> Function:
+def _of_named_dicts(function: AnyFunction, kind: Any) -> AnyFunction:
     """Return a function of dicts with a key and a value, by one of named tuples of two."""
     return lambda record: function(kind(record["key"], record["value"]))

@@ -12,7 +12,7 @@ from vispark.migrate.class_members import is_place
 from vispark.migrate.functions import FOLDS, Verdict
 from vispark.migrate.late_names import late_change
 from vispark.migrate.row_functions import FunctionOfRow
-from vispark.migrate.sites import SOURCES, Loop, RddCall, SourceProgram
+from vispark.migrate.sites import SOURCES, LoopStatement, RddCall, SourceProgram
 from vispark.migrate.text_sources import OTHERWISE, TextReader, readers_of
 
 #: Operations whose function is of one record.
@@ -49,7 +49,7 @@ LEAVES_DEVICE, BEHIND = "could run on the device, but its records leave it at", 
 NOT_CACHED = "what it goes over is not cached, so its records were not looked at: cache it first"
 
 #: Verdict of a function, by the operation's call: None where it is not known.
-Ask = Callable[[RddCall], Verdict | None]
+VerdictOfCall = Callable[[RddCall], Verdict | None]
 #: Row function of an operation on blocks, or the reason why there is none.
 AskRows = Callable[[RddCall], FunctionOfRow | str]
 #: Why ``vispark.read_text`` does not read the records of a map of lines: empty where it does, None where no run told.
@@ -101,8 +101,8 @@ class LoopRules:
         Says of a recorded run whether ``vispark.read_text`` read the same.
     """
 
-    def __init__(self, program: SourceProgram, loop: Loop, calls: list[RddCall], ask: Ask, certain: bool = False,
-                 details: Mapping[RddCall, str] | None = None, ask_rows: AskRows | None = None,
+    def __init__(self, program: SourceProgram, loop: LoopStatement, calls: list[RddCall], ask: VerdictOfCall,
+                 certain: bool = False, details: Mapping[RddCall, str] | None = None, ask_rows: AskRows | None = None,
                  ask_reading: AskReading | None = None):
         self.program, self.loop, self.calls, self.ask, self.certain = program, loop, calls, ask, certain
         self.ask_rows, self.ask_reading = ask_rows, ask_reading

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vispark.migrate.predict import Answer, DeviceRates, Interval, PassWork, UnknownTime, predict_pass
+from vispark.migrate.predict import DeviceRates, Interval, PassWork, PredictedTime, UnknownTime, predict_pass
 from vispark.migrate.prices import Price, PriceList
 
 #: Least part of a device's memory that stays free, and versions of the data that passes hold at most.
@@ -32,7 +32,7 @@ class ShapeRow:
     nodes: int
     gpus: int
     fits: bool | None
-    seconds: Answer
+    seconds: PredictedTime
     price: Price | None
     calibrated: bool
 

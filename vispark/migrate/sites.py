@@ -41,7 +41,7 @@ UNMISTAKABLE = frozenset([
 _OF_FRAMES = frozenset(["collect", "count", "first", "head", "take", "toPandas", "show", "write", "columns", "schema"])
 
 Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
-Loop = ast.For | ast.While
+LoopStatement = ast.For | ast.While
 _BRANCHES = (ast.If, ast.Try, ast.For, ast.While)
 
 
@@ -68,7 +68,7 @@ class RddCall:
 
     node: ast.Call
     scope: Scope
-    loops: tuple[Loop, ...]
+    loops: tuple[LoopStatement, ...]
 
     @property
     def attribute(self) -> ast.Attribute:
@@ -222,8 +222,8 @@ class SourceProgram:
             return method == "range" and self.kind(on) == "context"
         return self.kind(on) == "rdd" or (method in UNMISTAKABLE and self.kind(on) == "unknown")
 
-    def _loops_around(self, node: ast.AST) -> tuple[Loop, ...]:
-        loops: list[Loop] = []
+    def _loops_around(self, node: ast.AST) -> tuple[LoopStatement, ...]:
+        loops: list[LoopStatement] = []
         inner: ast.AST = node
         for outer in self.around(node):
             if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -444,20 +444,20 @@ class SourceProgram:
             calls |= {each for each in sources if each is not None}
         return calls - {call}
 
-    def loops(self) -> dict[Loop, list[RddCall]]:
+    def loops(self) -> dict[LoopStatement, list[RddCall]]:
         """Return the innermost loops with the calls in them, those of functions called there among them."""
-        within: dict[Loop, list[RddCall]] = {}
+        within: dict[LoopStatement, list[RddCall]] = {}
         for call in self.calls:
             for loop in {call.loops[-1]} if call.loops else self._loops_that_call(call.scope, set()):
                 within.setdefault(loop, []).append(call)
         return dict(sorted(within.items(), key=lambda pair: pair[0].lineno))
 
-    def _loops_that_call(self, scope: Scope, seen: set[Scope]) -> set[Loop]:
+    def _loops_that_call(self, scope: Scope, seen: set[Scope]) -> set[LoopStatement]:
         """Return the innermost loops that call a function, directly or through others."""
         if not isinstance(scope, ast.FunctionDef) or scope in seen:
             return set()
         seen.add(scope)
-        loops: set[Loop] = set()
+        loops: set[LoopStatement] = set()
         calls = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call) and self.called(node) is scope]
         for node in [*calls, *self.members.calls_of(scope)]:
             around = self._loops_around(node)

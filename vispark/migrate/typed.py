@@ -20,7 +20,7 @@ from vispark.plan.lower.stages import FETCH
 from vispark.plan.map_call import record_map
 from vispark.translate import TranslationError
 
-Function = Callable[..., Any]
+AnyFunction = Callable[..., Any]
 
 
 def schema_of(records: Sequence[Any]) -> PartitionSchema:
@@ -92,7 +92,7 @@ AS_DICTS = 'its pairs become dicts before the cache, {"key": ..., "value": ...}'
 AS_TUPLES = "its named tuples become tuples before the cache"
 
 
-def of_dicts(function: Function) -> Function:
+def of_dicts(function: AnyFunction) -> AnyFunction:
     """Return a function of dicts with a key and a value, by one of pairs.
 
     Examples
@@ -103,7 +103,7 @@ def of_dicts(function: Function) -> Function:
     return lambda record: function((record["key"], record["value"]))
 
 
-def one_where(function: Function) -> Function:
+def one_where(function: AnyFunction) -> AnyFunction:
     """Return a function that gives 1 for the records that another one keeps, and 0 for others.
 
     Examples
@@ -151,7 +151,7 @@ def bytes_of(records: Sequence[Any]) -> float | None:
     return held / len(records) if records else None
 
 
-def typed_verdict(functions: Sequence[tuple[Function, str]], records: Sequence[Any]) -> Verdict:
+def typed_verdict(functions: Sequence[tuple[AnyFunction, str]], records: Sequence[Any]) -> Verdict:
     """Return whether a chain of functions translates for some records, and if not, why.
 
     Parameters
@@ -178,7 +178,7 @@ def typed_verdict(functions: Sequence[tuple[Function, str]], records: Sequence[A
     return Verdict(True)
 
 
-def traffic_of(functions: Sequence[tuple[Function, str]], records: Sequence[Any]) -> list[float]:
+def traffic_of(functions: Sequence[tuple[AnyFunction, str]], records: Sequence[Any]) -> list[float]:
     """Return the bytes a record that the kernels of a chain read and write, as ``explain()`` has them, and its result.
 
     Parameters
@@ -207,7 +207,7 @@ def traffic_of(functions: Sequence[tuple[Function, str]], records: Sequence[Any]
     return [sum(each) / len(records) for each in (*zip(*moved, strict=True), (result,))] if moved else []
 
 
-def _lowered(functions: Sequence[tuple[Function, str]], records: Sequence[Any]) -> Lowering:
+def _lowered(functions: Sequence[tuple[AnyFunction, str]], records: Sequence[Any]) -> Lowering:
     """Return the plan of a chain over records that a worker would hold."""
     nodes = [ops.PlanNode(ops.Map(record_map(function, (), of or None))) for function, of in functions]
     lowering = Lowering((ops.PlanNode(ops.Send()), *nodes), None, FETCH)

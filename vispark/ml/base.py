@@ -19,7 +19,7 @@ from vispark.ml.names import of_pyspark
 from vispark.ml.summaries import FittedModel, LazySummary, with_summary
 
 #: pyspark's reader, whose annotations differ between versions.
-_Reader: Any = JavaMLReader
+_JavaReader: Any = JavaMLReader
 
 
 class Unsuited(Exception):
@@ -146,7 +146,7 @@ class ColumnFit(DeviceFit):
         return {"x": plain(self.getInputCol()), "w": one()}
 
 
-class StageReader(_Reader):
+class StageReader(_JavaReader):
     """Reader of what MLlib saved under the name of pyspark's class."""
 
     @classmethod

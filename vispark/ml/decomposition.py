@@ -29,15 +29,15 @@ from vispark.ml.moments import check, totals
 from vispark.ml.optim.normal_equations import solve_nonnegative
 from vispark.ml.vectors import check_vectors, vectors_of
 
-_Params: Any = Params
+_PySparkParams: Any = Params
 _Writer: Any = DefaultParamsWriter
-_Reader: Any = DefaultParamsReader
+_DefaultReader: Any = DefaultParamsReader
 
 
 class NMFParams(HasInputCol, HasOutputCol, HasMaxIter, HasTol, HasSeed):
     """Parameters of NMF and of its model."""
 
-    k: Any = Param(_Params._dummy(), "k", "number of components, above 0", typeConverter=TypeConverters.toInt)
+    k: Any = Param(_PySparkParams._dummy(), "k", "number of components, above 0", typeConverter=TypeConverters.toInt)
 
     def __init__(self, *args: Any):
         super().__init__(*args)
@@ -167,7 +167,7 @@ class NMFModelWriter(_Writer):
         self.sparkSession.createDataFrame(rows, ["components", "history"]).coalesce(1).write.parquet(path + "/data")
 
 
-class NMFModelReader(_Reader):
+class NMFModelReader(_DefaultReader):
     """Reader of models that :class:`NMFModelWriter` wrote."""
 
     def load(self, path: str) -> NMFModel:

@@ -18,10 +18,10 @@ from vispark.data.tables.types import of_spark
 from vispark.runtime.driver.session import Session
 
 #: The expression of a field, as text and as a column, or as columns that are put side by side.
-Field: TypeAlias = "tuple[str, Column | tuple[Column, ...]]"
+FieldExpression: TypeAlias = "tuple[str, Column | tuple[Column, ...]]"
 
 #: The expressions of a load's fields, by field.
-Fields: TypeAlias = "Mapping[str, Field]"
+Fields: TypeAlias = "Mapping[str, FieldExpression]"
 
 #: Numbers that float32 holds as they are.
 _NARROW = ("bool", "int8", "int16", "float32")
@@ -86,7 +86,7 @@ class Vectors:
         Row functions one after another, with their arguments; each takes a field ``x``, and gives a dict of a new one.
     """
 
-    origin: Field
+    origin: FieldExpression
     steps: tuple[tuple[Any, tuple[Any, ...]], ...] = ()
 
     def made(self, points: VRDD, done: int = 0) -> VRDD:
@@ -239,7 +239,7 @@ def load(df: DataFrame, fields: Fields, *, can_mask: bool = False, can_round: bo
 
 def _masked(part: Part, fields: Fields, dtype: str) -> VRDD:
     """Return the rows of the whole, with weights of 0 for those that are not of a part."""
-    numbered: dict[str, Field] = {**fields, "fold": part.number}
+    numbered: dict[str, FieldExpression] = {**fields, "fold": part.number}
     if part.weight is not None:
         numbered["v"] = part.weight
     key = (dtype, *((field, name) for field, (name, _) in numbered.items()))

@@ -21,7 +21,7 @@ from vispark.ml.loads import load, plain
 from vispark.ml.moments import totals
 from vispark.ml.vectors import arrays_of, check_vectors
 
-_Params: Any = Params
+_AnyParams: Any = Params
 
 
 def numbered_rows(dataset: DataFrame, column: str) -> VRDD:
@@ -75,7 +75,7 @@ def rows_with(dataset: DataFrame, column: str, vectors: np.ndarray, distances: n
 class NearestNeighborsParams(HasInputCol):
     """Parameters of NearestNeighbors and of its model."""
 
-    k: Any = Param(_Params._dummy(), "k", "number of neighbours, above 0", typeConverter=TypeConverters.toInt)
+    k: Any = Param(_AnyParams._dummy(), "k", "number of neighbours, above 0", typeConverter=TypeConverters.toInt)
 
     def __init__(self, *args: Any):
         super().__init__(*args)

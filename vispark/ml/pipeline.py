@@ -18,7 +18,7 @@ from pyspark.sql.types import FloatType
 
 from vispark.ml.base import DeviceFit, StageOfMLlib, Unsuited
 from vispark.ml.java import JavaObjects
-from vispark.ml.loads import Field, Fields, Vectors, View, fits_into, plain, share_view
+from vispark.ml.loads import FieldExpression, Fields, Vectors, View, fits_into, plain, share_view
 from vispark.ml.names import of_pyspark
 from vispark.ml.predictions import columns_of
 
@@ -183,7 +183,7 @@ def _predicted(view: View, model: Any) -> Mapping[str, Vectors] | None:
     return {name: replace(features, steps=(*features.steps, step)) for name, step in steps.items()}
 
 
-def _assembled(view: View, names: Iterable[str]) -> Field | None:
+def _assembled(view: View, names: Iterable[str]) -> FieldExpression | None:
     """Return the field of columns of a DataFrame side by side, or None where one is no column that it has."""
     schema, columns = view.source.schema, list[Column]()
     for name in names:

@@ -18,10 +18,10 @@ from vispark.ml.families import mean_of
 from vispark.ml.regression import powers
 
 #: A row function, and its arguments.
-Step = tuple[Any, tuple[Any, ...]]
+RowStep = tuple[Any, tuple[Any, ...]]
 
 
-def columns_of(model: Any, fields: Collection[str]) -> Mapping[str, Step]:
+def columns_of(model: Any, fields: Collection[str]) -> Mapping[str, RowStep]:
     """Return the row functions of the columns that a model adds to records of some fields, by the columns' names.
 
     There are none of a model that is not known here, nor of one class alone, whose scores Spark refuses to evaluate.
@@ -54,7 +54,7 @@ def columns_of(model: Any, fields: Collection[str]) -> Mapping[str, Step]:
     return {}
 
 
-def _logistic(model: Any) -> Mapping[str, Step]:
+def _logistic(model: Any) -> Mapping[str, RowStep]:
     table, row = model.coefficientMatrix.toArray(), model.interceptVector.toArray()
     if len(table) > 1:
         return {model.getRawPredictionCol(): (_several_margins, (table, row)),

@@ -13,7 +13,7 @@ import numpy as np
 
 from gpu_worker.protocol.messages import Argument, Field, In, Out, ScalarArgument, Signature
 from gpu_worker.protocol.plans import CHECKS_FILE
-from vispark.plan.arguments import Given
+from vispark.plan.arguments import ExecArgument
 from vispark.plan.cuda_source import ArrayValue, Kernel
 
 # Every name is one that nobody else uses, since a user's macros are in force behind the source. A kind is a character:
@@ -80,7 +80,7 @@ template <class... vispark_r> struct vispark_arity<void (*)(vispark_r...)> {
 _KINDS = {"b": "b", "i": "i", "u": "u", "f": "f", "c": "s", "V": "s"}
 
 
-def checks(kernel: Kernel, arguments: Sequence[Given], settled: Sequence[Argument | ArrayValue | None],
+def checks(kernel: Kernel, arguments: Sequence[ExecArgument], settled: Sequence[Argument | ArrayValue | None],
            inputs: Signature, outputs: Sequence[Field]) -> str:
     """Return the C++ checks to append to a kernel's source for one call of ``exec``; empty if the source settles all
     types.
@@ -103,7 +103,7 @@ def checks(kernel: Kernel, arguments: Sequence[Given], settled: Sequence[Argumen
     return "\n".join(["", f'#line 1 "{CHECKS_FILE}"', _PRELUDE, *asserted, ""])
 
 
-def _assertions(kernel: Kernel, arguments: Sequence[Given], settled: Sequence[Argument | ArrayValue | None],
+def _assertions(kernel: Kernel, arguments: Sequence[ExecArgument], settled: Sequence[Argument | ArrayValue | None],
                 inputs: Signature, outputs: Sequence[Field]) -> Iterator[str]:
     function, parameters = f"decltype(&{kernel.name})", kernel.parameters
     name = kernel.name.replace("\\", "").replace('"', "'")

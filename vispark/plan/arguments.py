@@ -23,10 +23,10 @@ _MOST_SHOWN = 160
 #: What stands for a Python number where the source does not show the parameter's type.
 _INT, _FLOAT, _BOOL = "<i4", "<f4", "|b1"
 
-Given = InSymbol | OutSymbol | ExtentExpression | ScalarArgument | ArrayValue | UserFunction
+ExecArgument = InSymbol | OutSymbol | ExtentExpression | ScalarArgument | ArrayValue | UserFunction
 
 
-def record_arguments(kernel: Kernel, args: tuple[object, ...]) -> tuple[Given, ...]:
+def record_arguments(kernel: Kernel, args: tuple[object, ...]) -> tuple[ExecArgument, ...]:
     """Record the arguments of ``exec``: mutable ones are copied, and all are checked as far as the parameters are
     known.
 
@@ -51,7 +51,7 @@ def record_arguments(kernel: Kernel, args: tuple[object, ...]) -> tuple[Given, .
         raise LaunchError(error.message, error.place, declared) from error.__cause__
 
 
-def _given(value: object, parameter: DeclaredParameter | None, what: str) -> Given:
+def _given(value: object, parameter: DeclaredParameter | None, what: str) -> ExecArgument:
     """Return one argument in recorded form; mutable values are copied."""
     if isinstance(value, ShapeSymbol):
         raise LaunchError(f"{what} is {value}: an argument is one extent, as in {value}[0]")
@@ -225,7 +225,7 @@ def check_elements(parameter: DeclaredParameter, dtype: str, described: str) -> 
                           f" {np.dtype(dtype).name}")
 
 
-def _described(argument: Given) -> str:
+def _described(argument: ExecArgument) -> str:
     if isinstance(argument, ScalarArgument):
         dtype: Any = np.dtype(argument.dtype)
         return (f"a structure of {dtype.itemsize} bytes" if dtype.kind == "V" else

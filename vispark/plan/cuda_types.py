@@ -114,7 +114,7 @@ _POINTER = CudaStructure(((0, "<u8"),), 8, 8)
 
 
 @dataclass(frozen=True)
-class Type:
+class CudaType:
     """A parameter's or a member's type.
 
     Attributes
@@ -165,18 +165,18 @@ class Types:
         for name, body in _structures(text):
             _add(self._bodies, name, body)
 
-    def read(self, declaration: str, hidden: frozenset[str] = frozenset()) -> Type:
+    def read(self, declaration: str, hidden: frozenset[str] = frozenset()) -> CudaType:
         """Read a declaration, such as ``const float* x``; ``hidden`` are a template's names for types."""
         text, constant = self._expanded(declaration, hidden)
         if text is None:
-            return Type(0, None, None, False, False)
+            return CudaType(0, None, None, False, False)
         plain = without_templates(_QUALIFIERS.sub(" ", text))
         depth = plain.count("*") + plain.count("[")
         name = _c_type(_words(plain))
         dtypes = _DTYPES.get(name)
         structure = None if dtypes else self._structure(name)
         is_known = bool(dtypes or structure or name == "void" or depth > 1)
-        return Type(depth, dtypes, structure, is_known, constant)
+        return CudaType(depth, dtypes, structure, is_known, constant)
 
     def _expanded(self, declaration: str, hidden: frozenset[str]) -> tuple[str | None, bool]:
         """Return a declaration with aliases of types expanded, and whether its pointer's target is ``const``.

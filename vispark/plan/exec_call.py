@@ -13,7 +13,7 @@ from pathlib import Path
 from gpu_worker.protocol.errors import LaunchError
 from gpu_worker.protocol.messages import ScalarArgument
 from vispark._utils.closures import UserFunction, capture
-from vispark.plan.arguments import Given, record_arguments
+from vispark.plan.arguments import ExecArgument, record_arguments
 from vispark.plan.cuda_source import ArrayValue, Kernel, Kernels
 from vispark.plan.exec_options import (
     Extents,
@@ -56,7 +56,7 @@ class ExecSpec:
     """
 
     kernel: Kernel
-    arguments: tuple[Given, ...]
+    arguments: tuple[ExecArgument, ...]
     out: OutFields | UserFunction | None
     grid: Extents | UserFunction
     block: Extents | UserFunction

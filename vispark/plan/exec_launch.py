@@ -21,20 +21,20 @@ from gpu_worker.protocol.messages import (
     Out,
     ScalarArgument,
     Signature,
-    Value,
+    ValueArgument,
 )
 from gpu_worker.protocol.payload import field_bytes
 from vispark._utils.bounded import cached
 from vispark._utils.closures import UserFunction
 from vispark.data.records.layout import STARTS
 from vispark.plan.argument_checks import checks
-from vispark.plan.arguments import Given, as_parameter, check_elements, extent_value
+from vispark.plan.arguments import ExecArgument, as_parameter, check_elements, extent_value
 from vispark.plan.cuda_source import ArrayValue, DeclaredParameter
 from vispark.plan.exec_call import ExecSpec
 from vispark.plan.exec_options import (
     Extents,
     Init,
-    Number,
+    PlainNumber,
     check_out_fields,
     checked_extents,
     checked_out,
@@ -108,14 +108,14 @@ def compiler_checks(spec: ExecSpec, signature: Signature) -> str:
     return checks(spec.kernel, spec.arguments, geometry.arguments, signature, geometry.outputs)
 
 
-def _argument(passed: Given, settled: Any, slots: SlotTable, origin: ArgumentRef) -> Argument:
+def _argument(passed: ExecArgument, settled: Any, slots: SlotTable, origin: ArgumentRef) -> Argument:
     """Return an argument of the launch: constants of the block go into the plan, values of the call into each pass."""
     if isinstance(settled, ArrayValue):
         return ArrayArgument(slots.slot(settled))
     if settled is not None:
         argument: Argument = settled
         return argument
-    return ArrayArgument(slots.slot(origin)) if isinstance(passed, ArrayValue) else Value(slots.slot(origin))
+    return ArrayArgument(slots.slot(origin)) if isinstance(passed, ArrayValue) else ValueArgument(slots.slot(origin))
 
 
 @cached(entries=1024)
@@ -219,7 +219,7 @@ def _initial(init: Init, outputs: Sequence[Field]) -> tuple[bytes, ...]:
                  for number, output in zip(initial, outputs, strict=False))
 
 
-def _filler(number: Number, output: Field) -> bytes:
+def _filler(number: PlainNumber, output: Field) -> bytes:
     """Return a number in an output's dtype; rounded if the dtype is floating point."""
     dtype = np.dtype(output.dtype)
     reason: Exception | None = None

@@ -34,8 +34,8 @@ class OutArray:
 
 OutFields = tuple[tuple[str, OutArray], ...]
 Extents = tuple[int | ExtentExpression, ...]
-Number = bool | int | float | complex | np.generic
-Init = tuple[tuple[str | None, str, Number], ...]
+PlainNumber = bool | int | float | complex | np.generic
+Init = tuple[tuple[str | None, str, PlainNumber], ...]
 
 _OUT_FORMS = "(shape, dtype), a dict of name to (shape, dtype), or a function of the block that gives either"
 

@@ -22,7 +22,7 @@ from gpu_worker.protocol.messages import (
     Out,
     Preparation,
     Signature,
-    Value,
+    ValueArgument,
 )
 from vispark._utils.lazy import LazyModule
 from vispark.data.records import RecordLayout
@@ -164,10 +164,10 @@ class Mapped:
     item: str = ""
 
 
-Call = tuple[int, MapSpec]
+NumberedCall = tuple[int, MapSpec]
 
 
-def resolve_maps(calls: Sequence[Call], layout: RecordLayout, signature: Signature, *,
+def resolve_maps(calls: Sequence[NumberedCall], layout: RecordLayout, signature: Signature, *,
                  wanted: frozenset[str] | None = None,
                  folding: Folding | None = None, shared_limit: int = SHARED_LIMIT) -> Mapped:
     """Compile calls, each with its position in the chain, into one kernel for blocks of one layout and signature.
@@ -297,8 +297,8 @@ def _hint(layout: RecordLayout, signature: Signature, whole: bool) -> str:
     return ""
 
 
-def launch_of(mapped: Mapped, calls: Sequence[Call], outputs: Sequence[Field], slots: SlotTable, modules: ModuleTable,
-              *, keyless: bool = False, names: Mapping[str, str] | None = None) -> Launch:
+def launch_of(mapped: Mapped, calls: Sequence[NumberedCall], outputs: Sequence[Field], slots: SlotTable,
+              modules: ModuleTable, *, keyless: bool = False, names: Mapping[str, str] | None = None) -> Launch:
     """Return the protocol's description of a kernel.
 
     Parameters
@@ -325,7 +325,7 @@ def _preparation(kernel: TableKernel) -> Preparation | None:
     return Preparation(first.name, first.nbytes, (first.grid,), (first.block,)) if first else None
 
 
-def label_of(calls: Sequence[Call]) -> str:
+def label_of(calls: Sequence[NumberedCall]) -> str:
     """Return the name of a step of some calls for errors."""
     return ", ".join(spec.label for _, spec in calls)
 
@@ -357,7 +357,7 @@ def agrees(mapped: Mapped, before: Signature, after: Signature) -> bool:
     return (merged | outputs) == {each.name: each for each in after.fields}
 
 
-def not_alike(calls: Sequence[Call], before: Sequence[tuple[RecordLayout, Signature | None]],
+def not_alike(calls: Sequence[NumberedCall], before: Sequence[tuple[RecordLayout, Signature | None]],
               inside: int | None) -> int | None:
     """Return the position at which a step must end because some calls take whole blocks and others rows; None if there
     is no such position.
@@ -504,7 +504,7 @@ def _flat(signature: Signature) -> dict[str, str]:
     return forms | {name + PLACES: "places" for name, form in forms.items() if form == "sparse"}
 
 
-def _origins(kernel: TableKernel, calls: Sequence[Call]) -> list[ArgumentRef | None]:
+def _origins(kernel: TableKernel, calls: Sequence[NumberedCall]) -> list[ArgumentRef | None]:
     """Return the origin of each parameter's value; the kernel numbers the parameters of all calls consecutively."""
     every = {"argument": [ArgumentRef(position, "argument", number) for position, spec in calls
                           for number in range(len(spec.arguments))],
@@ -519,7 +519,7 @@ def _argument(parameter: KernelParameter, origin: ArgumentRef | None, slots: Slo
     if origin is None:
         name = names.get(parameter.name, parameter.name)
         return In(full_name(item, parameter.name)) if parameter.kind == "input" else Out(name)
-    return ArrayArgument(slots.slot(origin)) if parameter.pointer else Value(slots.slot(origin))
+    return ArrayArgument(slots.slot(origin)) if parameter.pointer else ValueArgument(slots.slot(origin))
 
 
 @functools.lru_cache(maxsize=512)

@@ -23,7 +23,7 @@ class ArgumentRef:
 
 
 #: Where a slot's value comes from: a call, or the plan itself.
-Origin = ArgumentRef | ArrayValue
+SlotOrigin = ArgumentRef | ArrayValue
 
 
 class SlotTable:
@@ -40,13 +40,13 @@ class SlotTable:
     """
 
     def __init__(self) -> None:
-        self._slots: dict[Origin, int] = {}
+        self._slots: dict[SlotOrigin, int] = {}
 
-    def slot(self, origin: Origin) -> int:
+    def slot(self, origin: SlotOrigin) -> int:
         """Return the slot of a value, added if it is new."""
         return self._slots.setdefault(origin, len(self._slots))
 
-    def origins(self) -> tuple[Origin, ...]:
+    def origins(self) -> tuple[SlotOrigin, ...]:
         """Return the origins of the values, by slot."""
         return tuple(self._slots)
 

@@ -23,8 +23,8 @@ from vispark.translate.kernels.keyed_fold import KeyedFrame
 from vispark.translate.kernels.outer_sums import NotFactored
 from vispark.translate.kernels.row_function import (
     ArgumentType,
+    InputPlace,
     Link,
-    Place,
     Port,
     RowFunction,
     RowWriter,
@@ -43,7 +43,7 @@ from vispark.translate.kernels.schedule import (
     lanes_for,
     lanes_for_key,
     table_for,
-table_with_cells,
+    table_with_cells,
     usable,
 )
 from vispark.translate.nearest.fused_rest import by_labels
@@ -109,8 +109,8 @@ def fuse(calls: Sequence[TracedCall], record: ElementSpec, *, wanted: frozenset[
 
 
 @functools.lru_cache(maxsize=512)
-def _kernel(links: tuple[Link, ...], record: ElementSpec, arguments: tuple[tuple[Place, ArgumentType], ...],
-            statics: tuple[tuple[Place, Any], ...], wanted: frozenset[str] | None,
+def _kernel(links: tuple[Link, ...], record: ElementSpec, arguments: tuple[tuple[InputPlace, ArgumentType], ...],
+            statics: tuple[tuple[InputPlace, Any], ...], wanted: frozenset[str] | None,
             folding: Folding | None, shared_limit: int) -> TableKernel:
     """Write a kernel, once for arguments of the same types: a chain with other values gives the same kernel."""
     def written(lanes: int, multiplied: bool, apart: frozenset[str] | None = None,

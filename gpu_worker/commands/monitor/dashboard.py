@@ -14,7 +14,7 @@ from gpu_worker.commands.monitor.sampler import Sampler
 from gpu_worker.commands.monitor.samples import SharedSamples
 from gpu_worker.commands.web.access import Access
 from gpu_worker.commands.web.guard import PageGuard
-from gpu_worker.commands.web.live_pages import Answer, live_application
+from gpu_worker.commands.web.live_pages import PageAnswer, live_application
 from gpu_worker.commands.web.server import PageServer, address
 from gpu_worker.protocol.errors import WorkerError, WorkerUnavailable
 from gpu_worker.system.paths import RuntimeDirectory
@@ -45,10 +45,10 @@ def application(samples: SharedSamples, access: Access, names: Collection[str] =
     WorkerError
         If starlette or prometheus_client is missing.
     """
-    def metrics() -> Answer:
+    def metrics() -> PageAnswer:
         return 200, CONTENT_TYPE_LATEST, text(samples)
 
-    def health() -> Answer:
+    def health() -> PageAnswer:
         up = samples.latest().report is not None
         return 200 if up else 503, "application/json", json.dumps({"up": up}).encode() + b"\n"
 

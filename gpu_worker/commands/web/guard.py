@@ -9,10 +9,10 @@ from urllib.parse import parse_qsl, urlencode
 
 from gpu_worker.commands.web.access import Access, is_own_host
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+AsgiScope = MutableMapping[str, Any]
+AsgiReceive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+AsgiSend = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+AsgiApplication = Callable[[AsgiScope, AsgiReceive, AsgiSend], Awaitable[None]]
 
 #: Everything comes from the server itself: no script in a page, none from elsewhere, no frame around the page.
 POLICY = ("default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
@@ -59,12 +59,12 @@ class PageGuard:
     >>> guard = PageGuard(application, Access(), names=["node7"], open_paths=["/health"])
     """
 
-    def __init__(self, application: Application, access: Access, names: Collection[str] = (),
+    def __init__(self, application: AsgiApplication, access: Access, names: Collection[str] = (),
                  open_paths: Collection[str] = (), again: str = ""):
         self._application, self._access = application, access
         self._names, self._open_paths, self._again = tuple(names), frozenset(open_paths), again
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         """Answer a request, or let the application do it; a websocket is refused."""
         if scope["type"] == "lifespan":
             await self._application(scope, receive, send)
@@ -73,7 +73,7 @@ class PageGuard:
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
 
-    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _http(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         if not is_own_host(headers.get("host", ""), self._names):
             await _answer(send, 400, "this server has another name\n")
@@ -90,7 +90,7 @@ class PageGuard:
         return (self._access.is_known_program(headers.get("authorization", ""))
                 or self._access.is_known_browser(_cookie(headers.get("cookie", ""), self._access.cookie_name)))
 
-    async def _open(self, scope: Scope, send: Send, token: str) -> None:
+    async def _open(self, scope: AsgiScope, send: AsgiSend, token: str) -> None:
         if not self._access.redeem(token):
             await _answer(send, 403, self._sentence("this link was opened already, is too old, or of another server"))
             return
@@ -105,7 +105,7 @@ class PageGuard:
         return f"{what}{f'; {self._again}' if self._again else ''}\n"
 
 
-def _with_headers(send: Send) -> Send:
+def _with_headers(send: AsgiSend) -> AsgiSend:
     async def send_with_headers(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
             own = {name for name, _ in _HEADERS}
@@ -115,15 +115,15 @@ def _with_headers(send: Send) -> Send:
     return send_with_headers
 
 
-def _queries(scope: Scope) -> list[tuple[str, str]]:
+def _queries(scope: AsgiScope) -> list[tuple[str, str]]:
     return parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
 
 
-def _token(scope: Scope) -> str | None:
+def _token(scope: AsgiScope) -> str | None:
     return next((value for name, value in _queries(scope) if name == "token"), None)
 
 
-def _without_token(scope: Scope) -> str:
+def _without_token(scope: AsgiScope) -> str:
     """Return the address of a request without its token, as seen from itself."""
     # The last part alone, in characters that mean nothing in HTML: a browser takes it from where it is.
     last = "".join(each for each in scope["path"].rpartition("/")[2] if each.isalnum() or each in "-_.")
@@ -139,7 +139,7 @@ def _cookie(header: str, name: str) -> str:
     return morsel.value if morsel else ""
 
 
-async def _answer(send: Send, status: int, body: str, headers: Iterable[tuple[bytes, bytes]] = (),
+async def _answer(send: AsgiSend, status: int, body: str, headers: Iterable[tuple[bytes, bytes]] = (),
                   kind: bytes = b"text/plain; charset=utf-8") -> None:
     content = body.encode()
     await send({"type": "http.response.start", "status": status,

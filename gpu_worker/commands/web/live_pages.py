@@ -23,12 +23,12 @@ except ImportError:
 #: Styles and scripts that such pages share, and uPlot.
 ASSETS = Path(__file__).parent / "assets"
 #: Status, media type and body of an answer.
-Answer = tuple[int, str, bytes]
+PageAnswer = tuple[int, str, bytes]
 
 
 def live_application(feed: Feed, pages: Path, access: Access, names: Collection[str] = (), *, again: str = "",
                      is_ending: Callable[[], bool] = lambda: False,
-                     answers: Mapping[str, Callable[[], Answer]] | None = None,
+                     answers: Mapping[str, Callable[[], PageAnswer]] | None = None,
                      open_paths: Collection[str] = ()) -> PageGuard:
     """Return the application of a page that a feed keeps up to date.
 
@@ -63,7 +63,7 @@ def live_application(feed: Feed, pages: Path, access: Access, names: Collection[
         return Response(b"".join(path.read_bytes() for path in (ASSETS / "head.html", pages / "index.html")),
                         media_type="text/html")
 
-    def answered(answer: Callable[[], Answer]) -> Callable[[Request], Response]:
+    def answered(answer: Callable[[], PageAnswer]) -> Callable[[Request], Response]:
         def respond(_: Request) -> Response:
             status, kind, body = answer()
             return Response(body, status, media_type=kind)

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from gpu_worker.commands.web.guard import Receive, Scope, Send
+from gpu_worker.commands.web.guard import AsgiReceive, AsgiScope, AsgiSend
 
 #: Samples that are kept, one a second.
 HISTORY = 600
@@ -104,7 +104,7 @@ class Events:
         self._feed, self._is_ending, self._stalled = feed, is_ending, stalled
         self.viewers = 0
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         """Stream events until the viewer goes, or takes nothing."""
         if self.viewers >= MOST_VIEWERS:
             await send({"type": "http.response.start", "status": 503, "headers": [(b"content-type", b"text/plain")]})
@@ -123,7 +123,7 @@ class Events:
             self.viewers -= 1
             gone.cancel()
 
-    async def _stream(self, send: Send, gone: asyncio.Future[Any]) -> None:
+    async def _stream(self, send: AsgiSend, gone: asyncio.Future[Any]) -> None:
         seen = 0
         while not gone.done() and not self._is_ending():
             changed: asyncio.Future[Any] = asyncio.ensure_future(self._feed.changed.wait())
@@ -137,6 +137,6 @@ class Events:
                 changed.cancel()
 
 
-async def _disconnected(receive: Receive) -> None:
+async def _disconnected(receive: AsgiReceive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

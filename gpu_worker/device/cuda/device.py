@@ -31,14 +31,14 @@ from gpu_worker.device.base import (
     Buffer,
     CompiledKernel,
     Device,
-    Entry,
-    Given,
+    LaunchValue,
     Memory,
     PackedLaunch,
     RecordedWork,
     SharedMemory,
     Source,
     Stream,
+    TapeEntry,
 )
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.clock import UNTIMED
@@ -470,7 +470,7 @@ class CudaDevice(Device):
                 kernel.dynamic_shared = call.shared
         kernel.checked = sizes
 
-    def packed(self, kernel: Any, arguments: Sequence[Given]) -> bytes:
+    def packed(self, kernel: Any, arguments: Sequence[LaunchValue]) -> bytes:
         return kernel.parameters.pack(arguments)
 
     def start(self, call: PackedLaunch, *, stream: Any) -> None:
@@ -491,7 +491,7 @@ class CudaDevice(Device):
         return self.multiprocessors * self._multiprocessor.resident(threads, kernel.registers,
                                                                     kernel.static_shared + shared)
 
-    def recorded(self, entries: Sequence[Entry], *, stream: Any) -> RecordedWork:
+    def recorded(self, entries: Sequence[TapeEntry], *, stream: Any) -> RecordedWork:
         return Graph(self, stream, entries)
 
     def mark(self, *, stream: Any) -> int:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from gpu_worker.device.base import Entry, RecordedWork, enqueue
+from gpu_worker.device.base import RecordedWork, TapeEntry, enqueue
 from gpu_worker.device.cuda.driver import bindings, check
 from gpu_worker.protocol.errors import LaunchError
 
@@ -19,7 +19,7 @@ class Graph(RecordedWork):
     The graph has the values that the work had first; with others it is enqueued piece by piece.
     """
 
-    def __init__(self, device: Any, stream: Any, entries: Sequence[Entry]):
+    def __init__(self, device: Any, stream: Any, entries: Sequence[TapeEntry]):
         super().__init__(entries)
         self.device = device
         self.stream = stream

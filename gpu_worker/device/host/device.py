@@ -27,7 +27,7 @@ from gpu_worker.device.base import (
     Buffer,
     CompiledKernel,
     Device,
-    Given,
+    LaunchValue,
     Memory,
     PackedLaunch,
     SharedMemory,
@@ -247,7 +247,7 @@ class HostDevice(Device):
     def check(self, call: PackedLaunch) -> None:
         check_launch(call.kernel.name, call.grid, call.block, self._limits, call.shared)
 
-    def packed(self, kernel: Any, arguments: Sequence[Given]) -> bytes:
+    def packed(self, kernel: Any, arguments: Sequence[LaunchValue]) -> bytes:
         return kernel.parameters.pack(arguments)
 
     def start(self, call: PackedLaunch, *, stream: Any) -> None:

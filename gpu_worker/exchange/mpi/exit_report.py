@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-from gpu_worker.exchange.mpi.messages import Answer, Ended
+from gpu_worker.exchange.mpi.messages import Ended, RankAnswer
 from gpu_worker.protocol.errors import WorkerLost
 from gpu_worker.protocol.wire import Connection
 
@@ -37,4 +37,4 @@ class ExitReport:
         with suppress(OSError), self._log.open("a") as file:
             file.write(f"{self._who} ends: {summary}\n{whole}")
         with suppress(WorkerLost):
-            self._connection.send(Ended(summary[:4096], whole[-65536:]), Answer)
+            self._connection.send(Ended(summary[:4096], whole[-65536:]), RankAnswer)

@@ -81,4 +81,4 @@ class Ended:
     traceback: str
 
 
-Answer = Moved | Gathered | Ended
+RankAnswer = Moved | Gathered | Ended

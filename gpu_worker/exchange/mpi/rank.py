@@ -17,7 +17,17 @@ from typing import Any
 from mpi4py import MPI
 
 from gpu_worker.exchange.mpi.exit_report import ExitReport
-from gpu_worker.exchange.mpi.messages import Answer, Forget, Gather, Gathered, Go, Joined, Moved, Order, StagedExchange
+from gpu_worker.exchange.mpi.messages import (
+    Forget,
+    Gather,
+    Gathered,
+    Go,
+    Joined,
+    Moved,
+    Order,
+    RankAnswer,
+    StagedExchange,
+)
 from gpu_worker.exchange.mpi.nodes import KEY, world_socket
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.wire import Connection
@@ -38,7 +48,7 @@ class Rank:
         self._stages: dict[int, tuple[Payload, list[Any], int]] = {}
         self._sent = 0
 
-    def answer(self, order: Order, descriptors: list[int]) -> Answer | None:
+    def answer(self, order: Order, descriptors: list[int]) -> RankAnswer | None:
         match order:
             case StagedExchange():
                 self._stages[order.number] = self._staged(order, Payload.receive(descriptors[0], mmap.ACCESS_WRITE))
@@ -100,7 +110,7 @@ def main() -> None:
         while True:
             answer = rank.answer(*connection.receive(Order))
             if answer is not None:
-                connection.send(answer, Answer)
+                connection.send(answer, RankAnswer)
 
 
 if __name__ == "__main__":

@@ -17,13 +17,13 @@ from typing import Any
 from gpu_worker.device.base import Device
 from gpu_worker.exchange.base import JoinedWorld, MessageMemory, MessageSpec, Staged
 from gpu_worker.exchange.mpi.messages import (
-    Answer,
     Ended,
     Forget,
     Gather,
     Go,
     Joined,
     Order,
+    RankAnswer,
     SharedRange,
     StagedExchange,
 )
@@ -125,7 +125,7 @@ class MpiWorld(JoinedWorld):
         try:
             self._await_rank()
             self._connection.socket.settimeout(max(self._deadline - time.monotonic(), 0.001))
-            answer, _ = self._connection.receive(Answer)
+            answer, _ = self._connection.receive(RankAnswer)
         except VisparkError as error:
             raise self._lost(error) from error
         if isinstance(answer, Ended):
@@ -151,7 +151,7 @@ class MpiWorld(JoinedWorld):
         """Return the error for the loss of the rank, with the reason that the rank may have sent."""
         with suppress(VisparkError, OSError):
             self._connection.socket.settimeout(_LAST_WORDS_SECONDS)
-            answer, _ = self._connection.receive(Answer)
+            answer, _ = self._connection.receive(RankAnswer)
             if isinstance(answer, Ended):
                 return self._fallen(answer)
         return WorldLost(f"rank {self.rank} of {self.size} ended or does not answer, and with it the world: "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from gpu_worker.exchange.ucx.ucp import Request, UcxEndpoint, UcxWorker
+from gpu_worker.exchange.ucx.ucp import UcpRequest, UcxEndpoint, UcxWorker
 from gpu_worker.protocol.errors import WorldLost
 from gpu_worker.protocol.grids import World as Wanted
 
@@ -51,7 +51,7 @@ class Peers:
         self.names = ", ".join(wanted.workers)
         self._worker, self._wanted = worker, wanted
         self.transports: list[str] = []
-        self._beats: dict[int, Request] = {}
+        self._beats: dict[int, UcpRequest] = {}
         self._heard: dict[int, float] = {}
         self._due = self._listened = 0.0
 
@@ -109,7 +109,7 @@ class Peers:
         return WorldLost(f"rank {rank} of {len(self._wanted.workers)}, worker {self._wanted.workers[rank]}, is lost, "
                          f"and with it the world: {reason}")
 
-    def close(self) -> list[Request]:
+    def close(self) -> list[UcpRequest]:
         """Begin to close the connections; what is left to wait for."""
         endpoints, self.endpoints = self.endpoints, {}
         for beat in self._beats.values():

@@ -189,7 +189,7 @@ def check(status: int, doing: str) -> None:
         raise WorldLost(f"UCX: {doing}: {meaning(status)}")
 
 
-class Request:
+class UcpRequest:
     """Operation under way, which keeps what it moves alive.
 
     Parameters
@@ -295,20 +295,21 @@ class UcxEndpoint:
         check(_library().ucp_ep_query(self._handle, byref(attributes)), "it does not say what it sends over")
         return [f"{each.name.decode()}/{each.device.decode()}" for each in entries[:attributes.transports.count]]
 
-    def send(self, memory: RegisteredMemory, tag: int) -> Request:
+    def send(self, memory: RegisteredMemory, tag: int) -> UcpRequest:
         """Begin to send memory under a tag."""
-        return Request(_library().ucp_tag_send_nbx(self._handle, memory.address, memory.nbytes, tag,
+        return UcpRequest(_library().ucp_tag_send_nbx(self._handle, memory.address, memory.nbytes, tag,
                                                    byref(memory.parameters)), memory, "a message is not sent")
 
-    def send_bytes(self, data: bytes, tag: int) -> Request:
+    def send_bytes(self, data: bytes, tag: int) -> UcpRequest:
         """Begin to send bytes under a tag."""
-        return Request(_library().ucp_tag_send_nbx(self._handle, data, len(data), tag, byref(_PLAIN)), data,
+        return UcpRequest(_library().ucp_tag_send_nbx(self._handle, data, len(data), tag, byref(_PLAIN)), data,
                        "a message is not sent")
 
-    def close(self) -> Request:
+    def close(self) -> UcpRequest:
         """Begin to close the connection, of which the peer learns as of a failure."""
         parameters = _RequestParams(mask=1 << 4, flags=_CLOSE_AT_ONCE)
-        return Request(_library().ucp_ep_close_nbx(self._handle, byref(parameters)), self, "a connection is not closed")
+        return UcpRequest(_library().ucp_ep_close_nbx(self._handle, byref(parameters)), self,
+                          "a connection is not closed")
 
 
 _PLAIN = _RequestParams(mask=0)
@@ -374,24 +375,24 @@ class UcxWorker:
         """Progress the worker's messages; return whether anything happened."""
         return bool(_library().ucp_worker_progress(self.handle))
 
-    def receive(self, memory: RegisteredMemory, tag: int) -> Request:
+    def receive(self, memory: RegisteredMemory, tag: int) -> UcpRequest:
         """Begin to receive a message of a tag."""
-        return Request(_library().ucp_tag_recv_nbx(self.handle, memory.address, memory.nbytes, tag, _EVERY_BIT,
-                                                   byref(memory.parameters)), memory, "a message is not received")
+        return UcpRequest(_library().ucp_tag_recv_nbx(self.handle, memory.address, memory.nbytes, tag, _EVERY_BIT,
+                                                      byref(memory.parameters)), memory, "a message is not received")
 
-    def arrived(self, tag: int) -> tuple[ctypes.Array[Any], Request] | None:
+    def arrived(self, tag: int) -> tuple[ctypes.Array[Any], UcpRequest] | None:
         """Begin to receive a message of any length with this tag, and return its memory; None if none has come."""
         probed = _Received()
         message = _library().ucp_tag_probe_nb(self.handle, tag, _EVERY_BIT, 1, byref(probed))
         if message is None:
             return None
         data = ctypes.create_string_buffer(probed.length)
-        return data, Request(_library().ucp_tag_msg_recv_nbx(self.handle, data, probed.length, message, byref(_PLAIN)),
-                             data, "a message is not received")
+        status = _library().ucp_tag_msg_recv_nbx(self.handle, data, probed.length, message, byref(_PLAIN))
+        return data, UcpRequest(status, data, "a message is not received")
 
-    def flush(self) -> Request:
+    def flush(self) -> UcpRequest:
         """Begin to send all that was given to UCX, so that nothing waits for :meth:`progress` then."""
-        return Request(_library().ucp_worker_flush_nbx(self.handle, byref(_PLAIN)), self, "messages are not sent")
+        return UcpRequest(_library().ucp_worker_flush_nbx(self.handle, byref(_PLAIN)), self, "messages are not sent")
 
     def close(self) -> None:
         """End it; connections must be closed before."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from gpu_worker.exchange.base import JoinedWorld, MessageMemory, MessageSpec, Staged
 from gpu_worker.exchange.ucx.peers import SAID, Peers, tag
-from gpu_worker.exchange.ucx.ucp import RegisteredMemory, Request, UcxWorker
+from gpu_worker.exchange.ucx.ucp import RegisteredMemory, UcpRequest, UcxWorker
 from gpu_worker.protocol.errors import VisparkError, WorldLost
 from gpu_worker.protocol.grids import World as Wanted
 from gpu_worker.protocol.system import start_thread
@@ -101,7 +101,7 @@ class UcxWorld(JoinedWorld):
         self._worker = worker
         self._lock = threading.Lock()
         self._over = threading.Event()
-        self._moving: list[Request] = []
+        self._moving: list[UcpRequest] = []
         self._beats: threading.Thread | None = None
         self._peers = Peers(worker, wanted)
 
@@ -160,7 +160,7 @@ class UcxWorld(JoinedWorld):
 
     def _receive_from(self, rank: int, check: Callable[[], None]) -> bytes:
         """Wait for what a rank tells this one, and return it."""
-        arrived: list[tuple[Any, Request]] = []
+        arrived: list[tuple[Any, UcpRequest]] = []
 
         def has_arrived() -> bool:
             message = self._worker.arrived(tag(self.key, rank, SAID))
@@ -191,7 +191,7 @@ class UcxWorld(JoinedWorld):
         self.sent += sum(part.nbytes for part, _ in staged.sending)
         failpoint("halo-moved")
 
-    def _await(self, requests: Sequence[Request], check: Callable[[], None]) -> None:
+    def _await(self, requests: Sequence[UcpRequest], check: Callable[[], None]) -> None:
         """Wait until operations are done; ``check`` says why not to wait any more."""
         self._moving = list(requests)
 
@@ -299,7 +299,7 @@ class UcxWorld(JoinedWorld):
         self._worker.close()
 
 
-def _is_over(request: Request) -> bool:
+def _is_over(request: UcpRequest) -> bool:
     """Return whether a cancelled operation is done, or has failed."""
     try:
         return request.done()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpu_worker.device.base import Act, Buffer, CompiledKernel, Device, Entry, Source, Stream
+from gpu_worker.device.base import Act, Buffer, CompiledKernel, Device, Source, Stream, TapeEntry
 from gpu_worker.device.memory.grid.layout import Copy, tables
 from gpu_worker.device.memory.grid.routes import Route
 from gpu_worker.execution.scratch import Arguments, Scratch
@@ -100,15 +100,15 @@ class GridContext:
 
         return operation
 
-    def noting(self) -> AbstractContextManager[list[Entry]]:
+    def noting(self) -> AbstractContextManager[list[TapeEntry]]:
         """Record operations enqueued within the context apart from the plan's own, for :meth:`enqueue_again`."""
         return self._streams.noting()
 
-    def enqueue_again(self, entries: Sequence[Entry]) -> None:
+    def enqueue_again(self, entries: Sequence[TapeEntry]) -> None:
         """Enqueue recorded entries again."""
         self._streams.enqueue_again(entries)
 
-    def note(self, entries: Iterable[Entry]) -> None:
+    def note(self, entries: Iterable[TapeEntry]) -> None:
         """Add entries that were enqueued again to the plan's recording, if there is one."""
         self._streams.note(entries)
 

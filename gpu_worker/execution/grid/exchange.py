@@ -29,9 +29,9 @@ from gpu_worker.execution.grid.node_exchange import exchange_with_nodes
 from gpu_worker.protocol.errors import PlanError
 
 #: Of a patch, whether ghost cells below and above each axis come later than the rest.
-Late = tuple[tuple[bool, bool], ...]
+LateEnds = tuple[tuple[bool, bool], ...]
 
-NOT_LATE: Late = ((False, False),) * 3
+NOT_LATE: LateEnds = ((False, False),) * 3
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Exchange:
     after: list[Operation] = field(default_factory=list)
     came: list[GhostDependency] = field(default_factory=list)
     settled: list[Operation] = field(default_factory=list)
-    late: tuple[Late, ...] = ()
+    late: tuple[LateEnds, ...] = ()
 
 
 def exchange(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continued], context: GridContext,
@@ -172,7 +172,7 @@ def _filled(domain: Domain, cells: Cells, piece: Filled, halo: Continued, contex
                 piece.to.shape, size)
 
 
-def late_sides(boxes: Sequence[Box], pieces: Sequence[Copied]) -> list[Late]:
+def late_sides(boxes: Sequence[Box], pieces: Sequence[Copied]) -> list[LateEnds]:
     """Return the sides of patches on which ghost cells come late; an edge needs one of its sides only."""
     late = {place: [[False, False] for _ in AXES] for place in range(len(boxes))}
     outside = [(piece.target, [(axis, int(piece.to.low[axis] >= boxes[piece.target].high[axis])) for axis in AXES

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_worker.device.base import Buffer, Entry, Source
+from gpu_worker.device.base import Buffer, Source, TapeEntry
 from gpu_worker.device.memory.grid.patches import Cells, Domain
 from gpu_worker.exchange.base import JoinedWorld
 from gpu_worker.execution.grid.context import GridContext, Operation
@@ -168,7 +168,7 @@ class Loop:
         self.path: LoopRoute | None = None
         self._graph = LoopGraph(step, stepper.domain)
         self._states: dict[tuple[Any, ...], LoopState] = {}
-        self._asked: dict[tuple[Any, ...], tuple[list[Entry], PendingTest | None]] = {}
+        self._asked: dict[tuple[Any, ...], tuple[list[TapeEntry], PendingTest | None]] = {}
         self._written = tuple(dict.fromkeys(described.name for phase in step.phases
                                             for described in kernels[phase.launch].launch.outputs))
         sides = {(halo.field, halo.sides) for phase in (*step.phases, *step.together) for halo in phase.halos}
@@ -213,18 +213,18 @@ class Loop:
             self._enqueue_again(segment.entries)
         return segment
 
-    def _enqueue_again(self, entries: Sequence[Entry]) -> None:
+    def _enqueue_again(self, entries: Sequence[TapeEntry]) -> None:
         self._stepper.context.enqueue_again(entries)
         self._note(entries)
 
-    def _note(self, entries: Sequence[Entry]) -> None:
+    def _note(self, entries: Sequence[TapeEntry]) -> None:
         """Add entries to the plan's recording, if the loop has a fixed course."""
         if self._step.until < 0 and not self._step.check:
             self._stepper.context.note(entries)
 
     def _run_first(self, start: LoopState, shape: SegmentShape) -> Segment:
         """Run a segment for the first time, and record it."""
-        entries, state, before = [], start, start           # type: tuple[list[Entry], LoopState, LoopState]
+        entries, state, before = [], start, start           # type: tuple[list[TapeEntry], LoopState, LoopState]
         for place, together in enumerate(shape.advances, start=1):
             before = state
             is_kept = shape.is_compared and place == len(shape.advances)
@@ -257,7 +257,7 @@ class Loop:
         return Pass(self._recorded(operations), self._state())
 
     def _read(self, before: LoopState | None, after: LoopState,
-              checked: bool) -> tuple[list[Entry], PendingTest | None]:
+              checked: bool) -> tuple[list[TapeEntry], PendingTest | None]:
         """Run a state's test for the first time, if there is one."""
         stepper = self._stepper
         reductions, names, least = questions(None if before is None else before.content, after.content, self._written,
@@ -267,7 +267,7 @@ class Loop:
         reading = Reading(reductions, stepper.domain, stepper.context)
         return self._recorded(reading.operations), PendingTest(reading, names, least)
 
-    def _recorded(self, operations: Sequence[Operation]) -> list[Entry]:
+    def _recorded(self, operations: Sequence[Operation]) -> list[TapeEntry]:
         """Run operations, and return their recorded entries."""
         with self._stepper.context.noting() as entries:
             for operation in operations:

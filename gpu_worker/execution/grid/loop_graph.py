@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_worker.device.base import Buffer, Entry, RecordedWork
+from gpu_worker.device.base import Buffer, RecordedWork, TapeEntry
 from gpu_worker.device.memory.grid.patches import Cells, Domain
 from gpu_worker.exchange.base import JoinedWorld
 from gpu_worker.execution.grid.reductions import ALL_FINITE, Reading, Reduction
@@ -62,7 +62,7 @@ class LoopState:
 class Pass:
     """Recorded phases of a step, or of several at once."""
 
-    entries: list[Entry]
+    entries: list[TapeEntry]
     after: LoopState
 
 
@@ -79,7 +79,7 @@ class Segment:
         What does the same as the entries, for later calls.
     """
 
-    entries: list[Entry]
+    entries: list[TapeEntry]
     asked: PendingTest | None
     after: LoopState
     work: list[RecordedWork] = field(default_factory=list)

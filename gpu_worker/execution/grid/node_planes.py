@@ -22,7 +22,7 @@ from gpu_worker.execution.run_context import RunContext
 from gpu_worker.protocol.messages import Field
 
 #: An array of cells, and which they are.
-Held = tuple[Box, HeldArray]
+HeldCells = tuple[Box, HeldArray]
 
 
 class NodePlanes:
@@ -56,8 +56,8 @@ class NodePlanes:
         gathered = self._world.gather(b"".join(each.tobytes() for each in own))
         return [found for each in gathered for found in np.frombuffer(each, np.uint64).reshape(-1, len(own[0]))]
 
-    def exchanged(self, held: Sequence[Held], fields: dict[str, np.dtype], widths: Triple,
-                  periodic: Sequence[bool]) -> list[Held]:
+    def exchanged(self, held: Sequence[HeldCells], fields: dict[str, np.dtype], widths: Triple,
+                  periodic: Sequence[bool]) -> list[HeldCells]:
         """Return the cells of other nodes that are within ``widths`` of those here, and give them theirs.
 
         Parameters
@@ -103,7 +103,7 @@ class NodePlanes:
             shared for box in self._domain.others[receiver] for wanted in around(box, widths, self._shape, periodic)
             for shared in map(wanted.shared, self._domain.others[sender]) if shared.size)))
 
-    def _placed(self, boxes: Iterable[Box], fields: dict[str, np.dtype], memory: np.ndarray) -> Iterator[Held]:
+    def _placed(self, boxes: Iterable[Box], fields: dict[str, np.dtype], memory: np.ndarray) -> Iterator[HeldCells]:
         """Yield the arrays of a message's cells."""
         start = 0
         for name, dtype in fields.items():
@@ -113,7 +113,7 @@ class NodePlanes:
                 start += nbytes
 
 
-def packed_cells(held: Iterable[Held], box: Box, dtype: np.dtype) -> np.ndarray:
+def packed_cells(held: Iterable[HeldCells], box: Box, dtype: np.dtype) -> np.ndarray:
     """Return a box of cells (uint8), one behind the other, of arrays in host memory that have them."""
     cells = np.empty(box.shape, dtype)
     for place, array in held:

@@ -26,7 +26,7 @@ from gpu_worker.device.memory.grid.patches import Cells, Domain, Patch, lattice_
 from gpu_worker.device.memory.partition import HeldArray, Partition
 from gpu_worker.device.memory.spill_files import spilled, store, sync
 from gpu_worker.execution.grid.loop_graph import PendingTest, questions
-from gpu_worker.execution.grid.node_planes import Held, NodePlanes, packed_cells
+from gpu_worker.execution.grid.node_planes import HeldCells, NodePlanes, packed_cells
 from gpu_worker.execution.grid.steps import GridSteps, copy_between, fields_of
 from gpu_worker.execution.run_context import RunContext
 from gpu_worker.protocol.errors import OutOfMemory
@@ -306,7 +306,7 @@ class GridByPlanes:
         sync(array.host for value in results for array in value.arrays)
         return results
 
-    def _copied_to_device(self, domain: Domain, name: str, dtype: np.dtype, held: Sequence[Held]) -> Cells:
+    def _copied_to_device(self, domain: Domain, name: str, dtype: np.dtype, held: Sequence[HeldCells]) -> Cells:
         """Copy the cells of a field to the device."""
         context, buffers = self._steps.context, []
         for patch in domain.patches:
@@ -351,7 +351,7 @@ class GridByPlanes:
                     yield Copy(zeros.address, buffer.address + layout.element(box.low) * dtype.itemsize, (0, 0, 0),
                                layout.strides, box.shape, dtype.itemsize)
 
-    def _held(self, values: Sequence[Partition]) -> Iterator[Held]:
+    def _held(self, values: Sequence[Partition]) -> Iterator[HeldCells]:
         """Yield the arrays of partitions' blocks, with their cells."""
         for value in values:
             for number, block in zip(value.positions, value.blocks, strict=True):

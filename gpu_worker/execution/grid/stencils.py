@@ -10,15 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from gpu_worker.device.base import Device, Source, Stream
-from gpu_worker.device.base import Late as Given
+from gpu_worker.device.base import Device, Late, Source, Stream
 from gpu_worker.device.memory.grid.boxes import AXES, Box, Triple, shells
 from gpu_worker.device.memory.grid.patches import Cells, Domain, Patch, lifted
 from gpu_worker.execution.grid.context import GridContext, Operation
-from gpu_worker.execution.grid.exchange import Exchange, Late
+from gpu_worker.execution.grid.exchange import Exchange, LateEnds
 from gpu_worker.execution.streams import RIMS
 from gpu_worker.protocol.errors import LaunchError, PlanError
-from gpu_worker.protocol.messages import Argument, ArrayArgument, ScalarArgument, StencilLaunch, Value
+from gpu_worker.protocol.messages import Argument, ArrayArgument, ScalarArgument, StencilLaunch, ValueArgument
 
 #: What a stencil's kernel knows of the cells that it computes; axes z, y, x.
 REGION = np.dtype([("pitch", "i8"), ("plane", "i8"), ("low", "i4", 3), ("high", "i4", 3), ("origin", "i8", 3),
@@ -94,14 +93,15 @@ def _in_order(exchanged: Exchange, early: Sequence[Operation], late: Sequence[Op
             *exchanged.settled]
 
 
-def _parts(launch: StencilLaunch, domain: Domain, late: tuple[Late, ...],
+def _parts(launch: StencilLaunch, domain: Domain, late: tuple[LateEnds, ...],
            slots: tuple[int, ...]) -> tuple[LaunchPart, ...]:
     """Return the launches of a stencil on a domain, computed once."""
     key = "parts", launch.below, launch.above, launch.tile, launch.dealt, late, slots
     return domain.once(key, lambda: tuple(_cut(launch, domain, late, slots)))
 
 
-def _cut(launch: StencilLaunch, domain: Domain, late: tuple[Late, ...], slots: tuple[int, ...]) -> Iterator[LaunchPart]:
+def _cut(launch: StencilLaunch, domain: Domain, late: tuple[LateEnds, ...],
+         slots: tuple[int, ...]) -> Iterator[LaunchPart]:
     reach = lifted(launch.below, 0), lifted(launch.above, 0)
     dealt, shape = len(AXES) - 1 - launch.dealt, domain.lattice.shape
     for place, (patch, sides) in enumerate(zip(domain.patches, late, strict=True)):
@@ -199,8 +199,8 @@ def _argument(argument: Argument, device: Device, context: GridContext) -> Any:
     match argument:
         case ScalarArgument():
             return np.frombuffer(argument.value, np.dtype(argument.dtype))[0]
-        case Value():
-            return Given(argument.slot, context.arguments.number(argument.slot))
+        case ValueArgument():
+            return Late(argument.slot, context.arguments.number(argument.slot))
         case ArrayArgument():
             return context.arguments.buffer(argument.slot, device, context.stream(device))
     raise PlanError(f"a stencil takes no {type(argument).__name__} argument")

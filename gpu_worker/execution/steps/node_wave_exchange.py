@@ -18,7 +18,7 @@ from gpu_worker.execution.node_rows import NodeMessages, NodePlan, NodeShare, ro
 from gpu_worker.execution.row_chunks import row_bytes
 from gpu_worker.execution.run_context import RunContext
 from gpu_worker.execution.steps.node_keys import NodeKeys
-from gpu_worker.execution.steps.wave_exchange import Exchange, Partitioner, WaveExchange
+from gpu_worker.execution.steps.wave_exchange import AnyExchange, Partitioner, WaveExchange
 from gpu_worker.protocol.errors import KeysRefused, PlanError
 from gpu_worker.protocol.messages import Field
 from gpu_worker.system.failpoints import failpoint
@@ -194,7 +194,7 @@ class NodeWaveExchange(WaveExchange):
         self._reserve()
         return self._made, *self._messages.take_memory()
 
-    def _moved(self, exchange: Exchange, moved: Sequence[Partition]) -> None:
+    def _moved(self, exchange: AnyExchange, moved: Sequence[Partition]) -> None:
         """Move the rows of one input to this node's new partitions, and to what goes to others."""
         counts, starts, staged = self._staged(exchange, moved[0].device)
         place, owned = self._places[moved[0].index], self._messages.owned

@@ -23,7 +23,7 @@ from gpu_worker.execution.step_handlers import Cuts, every_row, handles
 from gpu_worker.execution.steps.keys import KeyedStep, refuse_nan
 from gpu_worker.execution.steps.node_keys import NodeKeys, check_reach
 from gpu_worker.execution.steps.node_wave_exchange import NodeWaveExchange
-from gpu_worker.execution.steps.wave_exchange import Moved, WaveExchange
+from gpu_worker.execution.steps.wave_exchange import Exchanged, WaveExchange
 from gpu_worker.protocol.errors import KeysRefused, OutOfMemory, PlanError
 from gpu_worker.protocol.messages import Field, Launch, Plan
 from gpu_worker.protocol.plans import KeyBounds, PartitionByKeyStep
@@ -113,7 +113,7 @@ class PartitionByKeyHandler(KeyedStep):
         return parts
 
     def counted(self, context: RunContext, values: Sequence[Partition], keys: Sequence[RowKeys],
-                 bounds: np.ndarray | None, *, apart: bool) -> list[Moved]:
+                 bounds: np.ndarray | None, *, apart: bool) -> list[Exchanged]:
         """Return exchanges of all rows, which are counted, each with the partitions that it takes: neighbours on one
         device, or each partition by itself.
 
@@ -138,7 +138,7 @@ class PartitionByKeyHandler(KeyedStep):
         return exchanges
 
     def _exchanges(self, context: RunContext, values: Sequence[Partition], keys: Sequence[HeldArray], *,
-                   apart: bool) -> list[Moved]:
+                   apart: bool) -> list[Exchanged]:
         """Return exchanges of all rows by arrays of keys, which are not counted yet."""
         if self.step.parts > MOST_AT_ONCE:
             return [(OrderedExchange(value.blocks[0], RowOrder(array, value.device, context.streams.main(value.device),
@@ -146,7 +146,7 @@ class PartitionByKeyHandler(KeyedStep):
                     for value, array in zip(values, keys, strict=True)]
         by_place = enumerate(zip(values, keys, strict=True))
         groups = itertools.groupby(by_place, lambda each: (each[1][0].device.name, each[0] if apart else 0))
-        exchanges: list[Moved] = []
+        exchanges: list[Exchanged] = []
         for group in [[each for _, each in group] for _, group in groups]:
             device = group[0][0].device
             exchanges.append((RowExchange([value.blocks[0] for value, _ in group], [array for _, array in group],

@@ -25,9 +25,9 @@ from gpu_worker.system.failpoints import failpoint
 #: The least memory below devices that is taken at once, for one new partition or several.
 _LEAST_BYTES = 1 << 20
 
-Exchange = RowExchange | OrderedExchange
+AnyExchange = RowExchange | OrderedExchange
 #: An exchange, and the partitions that it takes.
-Moved = tuple[Exchange, Sequence[Partition]]
+Exchanged = tuple[AnyExchange, Sequence[Partition]]
 
 
 class Partitioner(Protocol):
@@ -43,7 +43,7 @@ class Partitioner(Protocol):
     def edges(self, words: np.ndarray) -> np.ndarray: ...
 
     def counted(self, context: RunContext, values: Sequence[Partition], keys: Sequence[RowKeys],
-                bounds: np.ndarray | None, *, apart: bool) -> Sequence[Moved]: ...
+                bounds: np.ndarray | None, *, apart: bool) -> Sequence[Exchanged]: ...
 
     def report_bounds(self, context: RunContext, keys: Sequence[RowKeys], bounds: np.ndarray | None) -> None: ...
 
@@ -126,7 +126,7 @@ class WaveExchange:
                     self._moved(exchange, moved)
 
     @contextmanager
-    def _counted(self, values: Sequence[Partition]) -> Iterator[tuple[Sequence[Moved], Sequence[RowKeys]]]:
+    def _counted(self, values: Sequence[Partition]) -> Iterator[tuple[Sequence[Exchanged], Sequence[RowKeys]]]:
         """Count where the rows of a wave go; give back what this took in the end."""
         keys = self._keys(values)
         exchanges = self._by.counted(self._context, values, keys, self._bounds, apart=self.apart) if values else ()
@@ -208,7 +208,7 @@ class WaveExchange:
         part_below.tier = self._context.place_below
         return part_below
 
-    def _moved(self, exchange: Exchange, moved: Sequence[Partition]) -> None:
+    def _moved(self, exchange: AnyExchange, moved: Sequence[Partition]) -> None:
         """Move the rows of an exchange to the new partitions, by memory on the device and on the host."""
         counts, starts, staged = self._staged(exchange, moved[0].device)
         for part in counts.nonzero()[0].tolist():
@@ -216,7 +216,7 @@ class WaveExchange:
                           int(counts[part]))
         self._filled += counts
 
-    def _staged(self, exchange: Exchange, device: Device) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    def _staged(self, exchange: AnyExchange, device: Device) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
         """Return the numbers of an exchange's rows that go to each new partition, the first of these rows, and the rows
         of each field in host memory (uint8), by new partition.
         """

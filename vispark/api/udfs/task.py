@@ -27,7 +27,7 @@ from vispark.runtime.identity import Credentials
 _log = logging.getLogger(__name__)
 
 #: The columns of a batch, one for each argument.
-Arguments = Sequence[Any]
+BatchColumns = Sequence[Any]
 
 #: The part of :attr:`UdfTask.nbytes` that the first joined batch of a task has, and its least bytes: fewer would cost
 #: more as a plan than they gain by being computed while others are read.
@@ -165,7 +165,7 @@ class UdfTask:
             raise cut(error) from None
 
     def computed(self, batches: Iterable[_Given],
-                 arguments: Callable[[_Given], Arguments]) -> Iterator[tuple[list[_Given], Any]]:
+                 arguments: Callable[[_Given], BatchColumns]) -> Iterator[tuple[list[_Given], Any]]:
         """Yield the given batches joined, each time with the Arrow array of its results; while one is computed, the
         next is read.
         """
@@ -179,7 +179,7 @@ class UdfTask:
             if before is not None:
                 yield before[0], before[1].result()
 
-    def joined(self, batches: Iterable[_Given], arguments: Callable[[_Given], Arguments]) -> Iterator[list[_Given]]:
+    def joined(self, batches: Iterable[_Given], arguments: Callable[[_Given], BatchColumns]) -> Iterator[list[_Given]]:
         """Yield batches of about :attr:`nbytes` together; of fewer at first, so that there is something to compute
         while more are read.
         """
@@ -194,12 +194,12 @@ class UdfTask:
         if waiting:
             yield waiting
 
-    def _results_alone(self, joined: list[Arguments]) -> Any:
+    def _results_alone(self, joined: list[BatchColumns]) -> Any:
         """Return :meth:`results`, while no other function of this process computes."""
         with _COMPUTING:
             return self.results(joined)
 
-    def results(self, joined: list[Arguments]) -> Any:
+    def results(self, joined: list[BatchColumns]) -> Any:
         """Return the Arrow array of the results for some batches."""
         batches = [pa.RecordBatch.from_arrays(list(columns), list(self.parameters.names)) for columns in joined]
         valid = [self._valid(batch) for batch in batches]

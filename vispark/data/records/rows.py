@@ -15,7 +15,7 @@ from vispark.data.records.layout import NUMERIC, RecordPart
 from vispark.data.records.ragged import FlatRows, FlatRowsColumn
 from vispark.data.records.validation import Subject
 
-Given = np.ndarray | FlatRows | Mapping[str, np.ndarray | FlatRows]
+RowValues = np.ndarray | FlatRows | Mapping[str, np.ndarray | FlatRows]
 
 
 class _StackedColumn(Column):
@@ -67,7 +67,7 @@ class Rows:
     (3,)
     """
 
-    def __init__(self, arrays: Iterable[Given]):
+    def __init__(self, arrays: Iterable[RowValues]):
         self._arrays = arrays
 
     def __repr__(self) -> str:
@@ -102,7 +102,7 @@ class Rows:
         return [_column(name, parts) for name, parts in arrays.items() if sum(map(len, parts))]
 
 
-def _fields(rows: Given) -> Mapping[str, Any]:
+def _fields(rows: RowValues) -> Mapping[str, Any]:
     if not isinstance(rows, Mapping):
         return {"": rows}
     lengths = {name: len(array) for name, array in rows.items()}
@@ -111,7 +111,7 @@ def _fields(rows: Given) -> Mapping[str, Any]:
     return rows
 
 
-def _rows(array: Given) -> Iterator[Any]:
+def _rows(array: RowValues) -> Iterator[Any]:
     if not isinstance(array, Mapping):
         return iter(array)
     return (dict(zip(array, row, strict=True)) for row in zip(*_fields(array).values(), strict=True))

@@ -20,7 +20,7 @@ from vispark.data.records.rows import Rows
 
 #: Makes the arrays of a field, or its rows of several lengths, each of which may take the place of the one before;
 #: called again where they are to be written again.
-Source = Callable[[], Iterator[Any]]
+RowSource = Callable[[], Iterator[Any]]
 
 #: Rows of which it is written at once where their items begin.
 _ROWS = 1 << 16
@@ -46,7 +46,7 @@ class StreamedRows(Rows):
     (6,)
     """
 
-    def __init__(self, arrays: Iterable[Any], count: int | Callable[[], int], sources: Mapping[str, Source]):
+    def __init__(self, arrays: Iterable[Any], count: int | Callable[[], int], sources: Mapping[str, RowSource]):
         super().__init__(arrays)
         self._count, self._sources = count, sources
 
@@ -83,7 +83,7 @@ class SharedSource:
         return map(itemgetter(name), self._begun.pop(name))
 
 
-def _column(name: str, count: int, source: Source) -> _StreamedColumn | _StreamedFlatColumn:
+def _column(name: str, count: int, source: RowSource) -> _StreamedColumn | _StreamedFlatColumn:
     """Return the column of a field's arrays, the first of which is made at once."""
     arrays = source()
     first = next(arrays, None)
@@ -98,7 +98,7 @@ def _column(name: str, count: int, source: Source) -> _StreamedColumn | _Streame
 class _StreamedArray:
     """Array of a known shape, whose rows are made while they are written."""
 
-    def __init__(self, part: RecordPart, shape: tuple[int, ...], source: Source):
+    def __init__(self, part: RecordPart, shape: tuple[int, ...], source: RowSource):
         self.part, self._shape, self._source = part, shape, source
 
     def stacked_shape(self) -> tuple[int, ...]:
@@ -121,7 +121,7 @@ class _StreamedArray:
 class _StreamedColumn(_StreamedArray):
     """Column whose arrays, along their first axes, are several records each."""
 
-    def __init__(self, name: str, count: int, first: np.ndarray, begun: Iterator[np.ndarray], source: Source):
+    def __init__(self, name: str, count: int, first: np.ndarray, begun: Iterator[np.ndarray], source: RowSource):
         row = first.shape[1:]
         part = RecordPart(name, "array" if row else "number", (first.dtype.str,))
         super().__init__(part, (count, *row), self._arrays)
@@ -142,7 +142,7 @@ class _StreamedFlatColumn:
     held, and again while they are written.
     """
 
-    def __init__(self, name: str, count: int, begun: Iterator[FlatRows], source: Source):
+    def __init__(self, name: str, count: int, begun: Iterator[FlatRows], source: RowSource):
         self.count, self._source = count, source
         lengths, sizes, dtype = [], list[np.ndarray](), ""
         for rows in begun:

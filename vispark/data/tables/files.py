@@ -22,7 +22,7 @@ from pyspark import RDD, SparkContext
 from gpu_worker.protocol.errors import PlanError, RecordError
 from vispark._utils.contexts import check_running, is_case_sensitive
 from vispark.data.records.rows import Rows
-from vispark.data.records.streamed_rows import SharedSource, Source, StreamedRows
+from vispark.data.records.streamed_rows import RowSource, SharedSource, StreamedRows
 from vispark.data.records.text.splits import fsspec_of
 from vispark.data.storage.locality import FileRange, near_blocks
 from vispark.data.tables.arrow import pa
@@ -192,7 +192,7 @@ class ReadTask:
                 yield from self.format.batches(own, self.selection, self.filter)
 
 
-def streamed(selection: Selection, readings: int, read: Callable[..., Iterator[Any]]) -> dict[str, Source]:
+def streamed(selection: Selection, readings: int, read: Callable[..., Iterator[Any]]) -> dict[str, RowSource]:
     """Return the sources of a selection's fields, of which shares are read together.
 
     Parameters
@@ -204,7 +204,7 @@ def streamed(selection: Selection, readings: int, read: Callable[..., Iterator[A
     read : callable
         Given a selection, and whether an array may lie where the one before did, makes its arrays.
     """
-    fields, sources = selection.fields, dict[str, Source]()
+    fields, sources = selection.fields, dict[str, RowSource]()
     count = min(readings, len(fields))
     for number in range(count):
         share = fields[len(fields) * number // count:len(fields) * (number + 1) // count]

@@ -103,11 +103,11 @@ class _Joined:
 class _TupleItems:
     """A tuple's items."""
 
-    items: tuple[_Value, ...]
+    items: tuple[_FoldValue, ...]
 
 
 #: None stands for what is computed of the record alone.
-_Value = _Total | _Joined | _TupleItems | None
+_FoldValue = _Total | _Joined | _TupleItems | None
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class _Splitter:
         if len(definition.parameters) != 2 or definition.halo is not None:
             raise Unreadable(f"takes {len(definition.parameters)} parameters, not a total and a record")
         self.definition = definition
-        self.names: dict[str, _Value] = {definition.parameters[0].name: _Total()}
+        self.names: dict[str, _FoldValue] = {definition.parameters[0].name: _Total()}
         self.body: list[nodes.Statement] = []
         self.used = {node.name for node in nodes.nodes_of(definition.body) if isinstance(node, nodes.Local)}
 
@@ -148,7 +148,7 @@ class _Splitter:
                     self._plain(statement)
         raise Unreadable("does not return a value on every way")
 
-    def _returned(self, value: _Value) -> _Split:
+    def _returned(self, value: _FoldValue) -> _Split:
         leaves: list[Leaf] = []
         result = self._result(value, (), leaves)
         parameters = self.definition.parameters[1:]
@@ -156,7 +156,7 @@ class _Splitter:
                                 self.definition.free, None, self.definition.text)
         return _Split(definition, tuple(leaves))
 
-    def _result(self, value: _Value, path: tuple[int, ...], leaves: list[Leaf]) -> Expression:
+    def _result(self, value: _FoldValue, path: tuple[int, ...], leaves: list[Leaf]) -> Expression:
         match value:
             case _Joined(of, operator, kind, with_) if of == path:
                 leaves.append(Leaf(".".join(map(str, path)), operator, kind))
@@ -173,7 +173,7 @@ class _Splitter:
             raise Unreadable(_NOT_JOINED)
         self.body.append(statement)
 
-    def _bind(self, target: Expression, value: _Value) -> None:
+    def _bind(self, target: Expression, value: _FoldValue) -> None:
         match target, value:
             case nodes.Local(name), _:
                 self.names[name] = value
@@ -189,7 +189,7 @@ class _Splitter:
     def _mentions(self, node: Any) -> bool:
         return any(isinstance(part, nodes.Local) and part.name in self.names for part in nodes.nodes_of((node,)))
 
-    def _value(self, expression: Expression) -> _Value:
+    def _value(self, expression: Expression) -> _FoldValue:
         if not self._mentions(expression):
             return None
         match expression:
@@ -211,7 +211,7 @@ class _Splitter:
                 return self._joined("minimum" if least else "maximum", "choice", first, other)
         raise Unreadable(_NOT_JOINED)
 
-    def _by_operator(self, operator: str, total: _Value, left: Expression | None, right: Expression) -> _Joined:
+    def _by_operator(self, operator: str, total: _FoldValue, left: Expression | None, right: Expression) -> _Joined:
         if operator not in BINARY:
             raise Unreadable(f"joins its values by {operator}, which is not one of {' '.join(BINARY)}")
         if left is None:
@@ -224,7 +224,7 @@ class _Splitter:
             return self._with(operator, kind, self._value(left), right)
         return self._with(operator, kind, self._value(right), left)
 
-    def _with(self, operator: str, kind: str, total: _Value, other: Expression) -> _Joined:
+    def _with(self, operator: str, kind: str, total: _FoldValue, other: Expression) -> _Joined:
         if not isinstance(total, _Total) or self._mentions(other):
             raise Unreadable(_NOT_JOINED)
         name = next(name for number in range(len(self.used) + 1) if (name := f"part_{number}") not in self.used)
@@ -234,7 +234,7 @@ class _Splitter:
         return _Joined(total.path, operator, kind, name)
 
 
-def _item(value: _Value, index: int) -> _Value:
+def _item(value: _FoldValue, index: int) -> _FoldValue:
     match value:
         case _Total(path):
             return _Total((*path, index))

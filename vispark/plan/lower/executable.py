@@ -19,7 +19,7 @@ from vispark.data.records import Keyring
 from vispark.data.records.partition_schema import FetchedPartition, PartitionSchema
 from vispark.errors import WorldLost
 from vispark.plan.cuda_source import ArrayValue
-from vispark.plan.slots import ArgumentRef, BoundArguments, Origin
+from vispark.plan.slots import ArgumentRef, BoundArguments, SlotOrigin
 
 if TYPE_CHECKING:       # tasks that carry plans do without the operations
     from vispark.plan.ops import LogicalPlan
@@ -53,7 +53,7 @@ class Executable:
 
     key: bytes
     encoded: bytes
-    origins: tuple[Origin, ...]
+    origins: tuple[SlotOrigin, ...]
     settled: tuple[tuple[ArgumentRef, ArrayValue], ...]
     labels: tuple[str, ...]
     results: dict[int, PartitionSchema]

@@ -17,9 +17,9 @@ from vispark.plan.fold import FoldSpec
 from vispark.plan.fold.row_folds import along
 from vispark.plan.lower.stages import FusedStage
 from vispark.plan.map_call import (
-    Call,
     Mapped,
     MapSpec,
+    NumberedCall,
     agrees,
     given,
     label_of,
@@ -104,7 +104,7 @@ class _Run:
     def __init__(self, plan: RunBuilder, stage: FusedStage):
         self._plan, self._stage = plan, stage
         self._nodes: LogicalPlan = plan.nodes
-        self._calls: list[Call] = []
+        self._calls: list[NumberedCall] = []
         #: The position of a fold inside the results, if it is no call itself.
         self._inside: int | None = None
         for position in range(stage.first, stage.stop):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gpu_worker.protocol.grids import Halo, Side
-from gpu_worker.protocol.messages import Argument, ArrayArgument, Field, Signature, StencilLaunch, Value
+from gpu_worker.protocol.messages import Argument, ArrayArgument, Field, Signature, StencilLaunch, ValueArgument
 from vispark.data.grid.boundary import boundary_values, number_for
 from vispark.data.grid.spec import FUNCTION, NUMBER, GridSpec
 from vispark.data.records import RecordLayout
@@ -24,7 +24,7 @@ _OF_CELLS = ("The records are a grid's blocks, and the function gets the number 
              "neighbours, as u[0, 1], is decorated with @stencil")
 
 #: Cells below and above along each axis.
-Reach = tuple[tuple[int, int], ...]
+CellsReached = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class CellMap:
         return self.kernel.structure.kind == "dict"
 
     @property
-    def reach(self) -> dict[str, Reach]:
+    def reach(self) -> dict[str, CellsReached]:
         """The reach of the reads of each field."""
         return dict(zip(self.kernel.fields, self.kernel.reach, strict=True))
 
@@ -121,7 +121,7 @@ class CellMap:
 
 
 def _argument(pointer: bool, slot: int) -> Argument:
-    return ArrayArgument(slot) if pointer else Value(slot)
+    return ArrayArgument(slot) if pointer else ValueArgument(slot)
 
 
 @functools.lru_cache(maxsize=512)
@@ -145,9 +145,9 @@ class Ghosts:
 
     description: GridSpec
     slots: SlotTable
-    fresh: dict[str, Reach] = field(default_factory=dict)
+    fresh: dict[str, CellsReached] = field(default_factory=dict)
 
-    def stale_cells(self, reach: Mapping[str, Reach], signature: Signature) -> tuple[Halo, ...]:
+    def stale_cells(self, reach: Mapping[str, CellsReached], signature: Signature) -> tuple[Halo, ...]:
         """Return the exchange of ghost cells that are read and not fresh, and mark them as fresh."""
         halos = []
         for name, widths in reach.items():
@@ -170,7 +170,7 @@ class Ghosts:
         for name in names:
             self.fresh.pop(name, None)
 
-    def _halo(self, name: str, dtype: str, widths: Reach) -> Halo:
+    def _halo(self, name: str, dtype: str, widths: CellsReached) -> Halo:
         below, above = zip(*widths, strict=True)
         sides = tuple(self._side(name, dtype, side, widths[side // 2][side % 2])
                       for side in range(2 * self.description.ndim))

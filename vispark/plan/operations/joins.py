@@ -18,7 +18,7 @@ from gpu_worker.protocol.messages import (
     Out,
     ScalarArgument,
     Signature,
-    Value,
+    ValueArgument,
 )
 from vispark._utils.lazy import LazyModule
 from vispark.data.records.layout import RecordLayout
@@ -100,7 +100,7 @@ class JoinRows(RecordedOperation):
 
     def _value(self, parameter: KernelParameter, position: int, plan: PlanBuilder) -> Argument:
         slot = plan.slots.slot(ArgumentRef(position, parameter.kind, parameter.number))
-        return ArrayArgument(slot) if parameter.pointer else Value(slot)
+        return ArrayArgument(slot) if parameter.pointer else ValueArgument(slot)
 
     def _kernel(self, before: Signature, axis: int) -> joined_rows.JoinKernel:
         fields = tuple([ElementField(each.name, each.dtype, each.shape[axis + 1:]) for each in before.fields])

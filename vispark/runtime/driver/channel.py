@@ -21,7 +21,7 @@ from vispark.runtime.executor.relay_tasks import Ask, Relay
 LOST = (WorkerLost, Fenced, PartitionMissing, WorldLost)
 
 #: What a task brings from a worker that is relayed to; None where it came to another node.
-Carried = tuple[int, Any, bytes] | None
+CarriedReply = tuple[int, Any, bytes] | None
 #: Told a worker's epoch, and the shared memory of its thread blocks in bytes, 0 where that is not known.
 Learn = Callable[[int, int], None]
 
@@ -40,7 +40,7 @@ class TokenPlace(NamedTuple):
 
 
 #: Runs a task where a partition's token lies, by a Spark job.
-RunTask = Callable[[Relay | Ask, TokenPlace], Carried]
+RunTask = Callable[[Relay | Ask, TokenPlace], CarriedReply]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ class Sent:
     channel: WorkerChannel
     pipeline: RequestPipeline | None
     pending: PendingRequest | None
-    relayed: Callable[[], Carried] | None = None
-    started: Future[Carried] | None = None
+    relayed: Callable[[], CarriedReply] | None = None
+    started: Future[CarriedReply] | None = None
 
 
 class WorkerChannel(Protocol):

@@ -16,7 +16,7 @@ from vispark._utils.callers import called_from, user_call
 from vispark.data.records.partition_schema import PartitionSchema
 from vispark.errors import PartitionMissing, VisparkError, WorldLost
 from vispark.plan.lower.executable import Invocation
-from vispark.runtime.driver.channel import Carried, Learn, RunTask, Sent, TokenPlace
+from vispark.runtime.driver.channel import CarriedReply, Learn, RunTask, Sent, TokenPlace
 from vispark.runtime.driver.pipeline import PendingRequest
 from vispark.runtime.driver.spark_errors import CALL_FAILED
 from vispark.runtime.executor.relay_tasks import Ask, Deferred, Relay
@@ -110,7 +110,7 @@ class RelayedChannel:
         return Sent(self, None, None, started.result, started)
 
     def _end_if_failed(self, invocation: Invocation, world: bytes, token: TokenPlace,
-                       carried: Future[Carried]) -> None:
+                       carried: Future[CarriedReply]) -> None:
         """End the world of a plan that failed here, as other workers may wait for this one: it runs in the thread that
         carried the plan, once that is known to have failed.
 
@@ -125,9 +125,9 @@ class RelayedChannel:
             with suppress(VisparkError, *CALL_FAILED):
                 self._run(Ask(self._credentials, self._home, partial(_abandoned, world)), token)
 
-    def _relay(self, task: Relay, token: TokenPlace, call: str) -> Carried:
+    def _relay(self, task: Relay, token: TokenPlace, call: str) -> CarriedReply:
         """Run the task that carries a plan and the deferred messages to the worker, for a call of the user's."""
-        answer: Carried = None
+        answer: CarriedReply = None
         try:
             with called_from(call):
                 answer = self._run(task, token)
@@ -146,7 +146,7 @@ class RelayedChannel:
     def ask(self, request: Callable[[int], Request], token: TokenPlace) -> tuple[int, Any]:
         return self._carried(self._run(Ask(self._credentials, self._home, request), token))[:2]
 
-    def _carried(self, answer: Carried) -> tuple[int, Any, bytes]:
+    def _carried(self, answer: CarriedReply) -> tuple[int, Any, bytes]:
         """Return the answer that a task carried; raise the error that it carried, or PartitionMissing if no task
         reached the node.
         """
@@ -179,7 +179,7 @@ def _abandoned(world: bytes, number: int) -> Request:
     return Abandon(number, world)
 
 
-def _failure(carried: Future[Carried]) -> VisparkError | None:
+def _failure(carried: Future[CarriedReply]) -> VisparkError | None:
     """Return the error of a plan that a task was to carry; None if it was answered."""
     error = carried.exception()
     if error is not None:

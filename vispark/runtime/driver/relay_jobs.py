@@ -8,7 +8,7 @@ from typing import Any
 from pyspark import RDD, SparkContext
 
 from vispark.runtime.driver import publications
-from vispark.runtime.driver.channel import Carried, TokenPlace
+from vispark.runtime.driver.channel import CarriedReply, TokenPlace
 from vispark.runtime.executor.relay_tasks import Ask, Relay
 from vispark.runtime.identity import WorkerAddress
 
@@ -38,13 +38,13 @@ class RelayJobs:
         self._job = job
         self._executor = executor
 
-    def run(self, task: Relay | Ask, at: TokenPlace) -> Carried:
+    def run(self, task: Relay | Ask, at: TokenPlace) -> CarriedReply:
         """Run a task where a token lies or, where the partition was loaded on another node since, on an executor of the
         node of the task's worker.
         """
         self.count += 1
         tokens = at.holder.tokens
         assert tokens is not None
-        answer: Carried = self._job(tokens.mapPartitionsWithIndex(task), [at.partition])[0]
+        answer: CarriedReply = self._job(tokens.mapPartitionsWithIndex(task), [at.partition])[0]
         there = None if answer else publications.at_executor(self._context, self._executor(task.home))
         return self._job(there.mapPartitionsWithIndex(task), [0])[0] if there else answer

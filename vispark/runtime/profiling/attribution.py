@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-Interval = tuple[float, float]
+TimeSpan = tuple[float, float]
 
 
-def shares(levels: Sequence[Sequence[Interval]], total: float) -> tuple[list[list[float]], float]:
+def shares(levels: Sequence[Sequence[TimeSpan]], total: float) -> tuple[list[list[float]], float]:
     """Divide the time from 0 to ``total`` among intervals; return each interval's share, and the time of none.
 
     A moment belongs to the intervals of the first level that has any then, to all of them alike. All shares and what
@@ -46,7 +46,7 @@ def shares(levels: Sequence[Sequence[Interval]], total: float) -> tuple[list[lis
     return attributed, nobodys
 
 
-def tracks(intervals: Sequence[Interval]) -> list[int]:
+def tracks(intervals: Sequence[TimeSpan]) -> list[int]:
     """Assign intervals to tracks: each, in the order of their starts, to the first track where it overlaps no other.
 
     Examples

@@ -14,7 +14,7 @@ from vispark.translate.codegen.emitter import Emitter
 from vispark.translate.codegen.operands import as_number
 from vispark.translate.ir import liveness, nodes
 from vispark.translate.ir.errors import Refusal
-from vispark.translate.ir.liveness import NONE, Names
+from vispark.translate.ir.liveness import NONE, NameSet
 from vispark.translate.ir.source_text import complain
 from vispark.translate.ir.values import Number, Value
 
@@ -87,7 +87,7 @@ def call_as_written(emit: Emitter, name: str, node: nodes.Call) -> Value | None:
     return None if lowering is None else lowering(emit, name, node)
 
 
-def statements(emit: Emitter, block: nodes.Block, after: Names) -> bool:
+def statements(emit: Emitter, block: nodes.Statements, after: NameSet) -> bool:
     """Write a block; return whether what follows it is reached. ``after`` are the names that may be read then."""
     loops = emit.frame.loops
     head, ends = (loops[-1].head, loops[-1].after) if loops else (NONE, NONE)

@@ -13,7 +13,7 @@ from vispark.translate.codegen.scalar.casts import cast
 from vispark.translate.codegen.scalar.prelude import NAMES
 from vispark.translate.ir import nodes
 from vispark.translate.ir.errors import Refusal
-from vispark.translate.ir.liveness import Names
+from vispark.translate.ir.liveness import NameSet
 from vispark.translate.ir.types import Scalar
 from vispark.translate.ir.values import (
     Array,
@@ -94,7 +94,7 @@ class NoProducts:
         """Return the items ``value for target in steps`` where they are those of a product; else None."""
         return None
 
-    def assigned_product(self, loop: nodes.For, steps: ForRange, after: Names) -> bool:
+    def assigned_product(self, loop: nodes.For, steps: ForRange, after: NameSet) -> bool:
         """Write a loop that only stores a product; return False of others."""
         return False
 

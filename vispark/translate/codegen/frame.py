@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from vispark.translate.ir import nodes
-from vispark.translate.ir.liveness import Names
+from vispark.translate.ir.liveness import NameSet
 from vispark.translate.ir.values import Number, Type, Value
 
 Variables = dict[str, Value]
@@ -41,9 +41,9 @@ class OpenLoop:
     without a value at the end of some turn, or at some ``break``.
     """
 
-    wanted: Names
-    head: Names
-    after: Names
+    wanted: NameSet
+    head: NameSet
+    after: NameSet
     carried: Variables = field(default_factory=dict)
     seen: dict[str, Type] = field(default_factory=dict)
     missing: set[str] = field(default_factory=set)

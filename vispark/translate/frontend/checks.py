@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vispark.translate.ir import liveness, nodes
-from vispark.translate.ir.liveness import Names
+from vispark.translate.ir.liveness import NameSet
 from vispark.translate.ir.source_text import complain
 
 #: Functions that give a number of the element where they are given one.
@@ -46,7 +46,7 @@ class _Check:
         self.mutated = {root.name for target in _stored_items(definition.body)
                         if isinstance(root := _root(target), nodes.Local)}
         first = definition.parameters[0]
-        self.of_element: Names = frozenset() if first.many or first.name in self.bindings else frozenset({first.name})
+        self.of_element: NameSet = frozenset() if first.many or first.name in self.bindings else frozenset({first.name})
         while True:
             names = self.of_element | {name for name, values in self.bindings.items()
                                        if all(value is not None and self.runs(value) for value in values)
@@ -95,7 +95,7 @@ class _Check:
 
     # -- statements ---------------------------------------------------------------------------------------------------
 
-    def block(self, body: nodes.Block, known: Names) -> Names | None:
+    def block(self, body: nodes.Statements, known: NameSet) -> NameSet | None:
         """Return the names that may have a value after a block, where it may be gone on from."""
         for statement in body:
             after = self.statement(statement, known)
@@ -104,7 +104,7 @@ class _Check:
             known = after
         return known
 
-    def statement(self, statement: nodes.Statement, known: Names) -> Names | None:
+    def statement(self, statement: nodes.Statement, known: NameSet) -> NameSet | None:
         match statement:
             case nodes.Assign(targets, value):
                 self.expression(value, known)
@@ -125,7 +125,7 @@ class _Check:
                 self.result(value)
         return None
 
-    def _either(self, statement: nodes.If, known: Names) -> Names | None:
+    def _either(self, statement: nodes.If, known: NameSet) -> NameSet | None:
         self.expression(statement.test, known)
         if not self.runs(statement.test):
             # Only one of them may ever be taken: what is in it is left to the types.
@@ -148,7 +148,7 @@ class _Check:
             if _is_function(yes[name]) and _is_function(no[name]) and yes[name] != no[name]:
                 self.refuse(no[name], _CHOSEN)
 
-    def _repeated(self, statement: nodes.For | nodes.While, known: Names) -> Names | None:
+    def _repeated(self, statement: nodes.For | nodes.While, known: NameSet) -> NameSet | None:
         if isinstance(statement, nodes.For):
             self.expression(statement.iterable, known)
             begun = known | liveness.stored(statement.target)
@@ -166,7 +166,7 @@ class _Check:
 
     # -- expressions --------------------------------------------------------------------------------------------------
 
-    def target(self, target: nodes.Expression, value: nodes.Expression | None, known: Names) -> None:
+    def target(self, target: nodes.Expression, value: nodes.Expression | None, known: NameSet) -> None:
         """Check an assignment's target: an item of a list, or of a possible view of another array, is refused."""
         root = _root(target)
         if isinstance(target, nodes.Index) and isinstance(root, nodes.Local):
@@ -180,7 +180,7 @@ class _Check:
             self.refuse(target, f"{target.name} is written to and would be a view of another array, which would change "
                                 "too; write .copy() here")
 
-    def expression(self, node: object, known: Names) -> None:
+    def expression(self, node: object, known: NameSet) -> None:
         """Look at an expression, and all that it is made of."""
         match node:
             case nodes.Local(name) if name not in known and name in self.bound:
@@ -235,7 +235,7 @@ class _OptimisticNames:
     def __init__(self, check: _Check):
         self.check = check
 
-    def block(self, body: nodes.Block, known: Names) -> Names | None:
+    def block(self, body: nodes.Statements, known: NameSet) -> NameSet | None:
         for statement in body:
             match statement:
                 case nodes.Return() | nodes.Break() | nodes.Continue():
@@ -290,7 +290,7 @@ def _parts(node: object) -> Iterator[object]:
         yield from (part for name, part in vars(node).items() if name != "at")
 
 
-def _stored_items(body: nodes.Block) -> Iterator[nodes.Index]:
+def _stored_items(body: nodes.Statements) -> Iterator[nodes.Index]:
     """Yield the items of arrays that a block assigns to."""
     for statement, _ in liveness.statements(body):
         targets = statement.targets if isinstance(statement, nodes.Assign) else \
@@ -298,7 +298,7 @@ def _stored_items(body: nodes.Block) -> Iterator[nodes.Index]:
         yield from (target for target in targets if isinstance(target, nodes.Index))
 
 
-def _bindings(body: nodes.Block) -> dict[str, list[nodes.Expression | None]]:
+def _bindings(body: nodes.Statements) -> dict[str, list[nodes.Expression | None]]:
     """Return the expressions that each name is bound to; None stands for bindings that are not analysed."""
     bindings: dict[str, list[nodes.Expression | None]] = {}
     for statement, _ in liveness.statements(body):

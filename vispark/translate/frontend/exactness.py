@@ -22,7 +22,7 @@ from vispark.translate.frontend.python_ranges import (
     TRUTH,
     WIDE,
     Doubtful,
-    Number,
+    NumberRange,
     OfNumPy,
     Range,
     dtype_of,
@@ -31,7 +31,7 @@ from vispark.translate.frontend.python_ranges import (
     probed,
 )
 from vispark.translate.ir import nodes
-from vispark.translate.ir.nodes import At, Block, Definition, Expression, Function
+from vispark.translate.ir.nodes import At, Definition, Expression, Function, Statements
 from vispark.translate.ir.references import Reference
 from vispark.translate.language import composed
 
@@ -44,10 +44,10 @@ _OWN = f"{Path(composed.__file__).parent}/"
 
 _OTHER_TYPE = "gives numbers of NumPy's, or of another type than the records"
 
-_Known = Mapping[str, Number]
+_Known = Mapping[str, NumberRange]
 
 
-def why_not_exact(function: Function, record: Number) -> str:
+def why_not_exact(function: Function, record: NumberRange) -> str:
     """Return the first reason why a function may give something else in workers than in Python; empty if it does not.
 
     Parameters
@@ -66,7 +66,7 @@ def why_not_exact(function: Function, record: Number) -> str:
     return _doubt(function, lambda evaluation: evaluation.called(function.definition, [record], {}, {}))
 
 
-def why_no_exact_number(function: Function, record: Number) -> str:
+def why_no_exact_number(function: Function, record: NumberRange) -> str:
     """Return the first reason why a function may give something else in workers than in Python, as
     :func:`why_not_exact`, or may give NumPy's numbers or, depending on the record, ints or floats.
 
@@ -86,7 +86,7 @@ def why_no_exact_number(function: Function, record: Number) -> str:
     return _doubt(function, evaluated)
 
 
-def why_no_exact_join(function: Function, record: Number, *, is_mapped: bool = False) -> str:
+def why_no_exact_join(function: Function, record: NumberRange, *, is_mapped: bool = False) -> str:
     """Return the first reason why the fold of records by a function of two may give something else in workers than in
     Python; empty if it does not.
 
@@ -141,7 +141,7 @@ class _Evaluation:
         self.reading: list[Definition] = []
         #: The variables where each loop around is left or begun anew, and the results of the functions around.
         self.exits: list[list[_Known]] = []
-        self.results: list[list[Number]] = []
+        self.results: list[list[NumberRange]] = []
 
     def doubt(self, node: Any, why: str) -> NoReturn:
         """Raise with the user's code and its line."""
@@ -156,8 +156,8 @@ class _Evaluation:
 
     # -- functions and statements -------------------------------------------------------------------------------------
 
-    def called(self, definition: Definition, arguments: Sequence[Number], named: Mapping[str, Number],
-               around: _Known) -> Number:
+    def called(self, definition: Definition, arguments: Sequence[NumberRange], named: Mapping[str, NumberRange],
+               around: _Known) -> NumberRange:
         """Return the result of a function."""
         positional = [each for each in definition.parameters if not each.keyword_only]
         self.reading.append(definition)
@@ -165,7 +165,7 @@ class _Evaluation:
             self.doubt(definition, "takes any number of arguments, which is not followed")
         if definition.text.file.startswith(_OWN) and any(map(is_python, (*arguments, *named.values()))):
             self.doubt(definition, "is not followed for Python numbers")
-        variables: dict[str, Number] = {name: around[name] for name in definition.free if name in around}
+        variables: dict[str, NumberRange] = {name: around[name] for name in definition.free if name in around}
         variables |= {each.name: value for each, value in zip(positional, arguments, strict=False)} | dict(named)
         for parameter in definition.parameters:
             if parameter.name not in variables and parameter.default is not None:
@@ -181,7 +181,7 @@ class _Evaluation:
         self.reading.pop()
         return joined
 
-    def block(self, body: Block, known: _Known | None) -> _Known | None:
+    def block(self, body: Statements, known: _Known | None) -> _Known | None:
         """Return the variables after some statements; None if nothing gets there."""
         for statement in body:
             if known is None:
@@ -226,7 +226,7 @@ class _Evaluation:
                 return None
         self.doubt(statement, "is not followed")
 
-    def loop(self, known: _Known, turn: Callable[[_Known], _Known | None], orelse: Block) -> _Known | None:
+    def loop(self, known: _Known, turn: Callable[[_Known], _Known | None], orelse: Statements) -> _Known | None:
         """Return the variables after any number of turns of a loop."""
         for number in range(_TURNS + 2):
             self.exits.append([])
@@ -241,7 +241,7 @@ class _Evaluation:
                 for name, value in joined.items()}
         return self.joined([known, self.block(orelse, known)])
 
-    def bound(self, target: Expression, value: Number, known: _Known) -> _Known:
+    def bound(self, target: Expression, value: NumberRange, known: _Known) -> _Known:
         """Return the variables after an assignment."""
         match target:
             case nodes.Local(name):
@@ -266,7 +266,7 @@ class _Evaluation:
             joined = {name: ranges.either(value, other[name]) for name, value in joined.items() if name in other}
         return joined
 
-    def item_of(self, node: Any, iterable: Expression, known: _Known) -> Number:
+    def item_of(self, node: Any, iterable: Expression, known: _Known) -> NumberRange:
         """Return the range of what a loop goes over."""
         match iterable:
             case nodes.Call(nodes.Library("range"), bounds, ()):
@@ -289,14 +289,14 @@ class _Evaluation:
 
     # -- expressions --------------------------------------------------------------------------------------------------
 
-    def of(self, expression: Expression, known: _Known) -> Number:
+    def of(self, expression: Expression, known: _Known) -> NumberRange:
         """Return the range of an expression."""
         try:
             return self._of(expression, known)
         except Doubtful as error:
             self._placed(expression, error)
 
-    def _of(self, expression: Expression, known: _Known) -> Number:
+    def _of(self, expression: Expression, known: _Known) -> NumberRange:
         match expression:
             case nodes.Literal(value) if isinstance(value, int | float):
                 return ranges.number(value)
@@ -352,13 +352,13 @@ class _Evaluation:
                 return expression
         self.doubt(expression, "is not followed for Python numbers")
 
-    def item(self, node: nodes.Index, value: Expression, indices: tuple[Expression, ...], known: _Known) -> Number:
+    def item(self, node: nodes.Index, value: Expression, indices: tuple[Expression, ...], known: _Known) -> NumberRange:
         """Return the range of an item."""
         items = self.of(value, known)
         places = [self.of(each, known) for each in indices]
         if isinstance(items, tuple) and len(places) == 1 and isinstance(place := places[0], Range) \
                 and place.kind == "int" and place.low == place.high and -len(items) <= place.low < len(items):
-            item: Number = items[place.low]
+            item: NumberRange = items[place.low]
             return item
         if not isinstance(items, OfNumPy):
             self.doubt(node, "is not followed for Python numbers")
@@ -377,7 +377,7 @@ class _Evaluation:
     # -- calls --------------------------------------------------------------------------------------------------------
 
     def call(self, node: nodes.Call, function: Expression, arguments: tuple[Expression, ...],
-             keywords: dict[str, Expression], known: _Known) -> Number:
+             keywords: dict[str, Expression], known: _Known) -> NumberRange:
         """Return the result of a call."""
         if isinstance(function, nodes.Local) and isinstance(inside := known.get(function.name), nodes.Called):
             function = inside
@@ -411,7 +411,7 @@ class _Evaluation:
                     return OfNumPy("float64" if of.dtype == "float64" and name in _FLOAT_METHODS else "")
         self.doubt(node, "is not followed for Python numbers")
 
-    def each(self, node: nodes.Each, known: _Known) -> Number:
+    def each(self, node: nodes.Each, known: _Known) -> NumberRange:
         """Return the range of what a generator yields."""
         known = self.bound(node.target, self.item_of(node, node.iterable, known), known)
         for condition in node.conditions:
@@ -419,8 +419,8 @@ class _Evaluation:
             known = _where(condition, known, self, holds=True)
         return self.each(node.value, known) if isinstance(node.value, nodes.Each) else self.of(node.value, known)
 
-    def numpy(self, node: Any, name: str, operands: Sequence[Number], keywords: dict[str, Expression],
-              known: _Known) -> Number:
+    def numpy(self, node: Any, name: str, operands: Sequence[NumberRange], keywords: dict[str, Expression],
+              known: _Known) -> NumberRange:
         """Return the result of a function of NumPy's: the same of Python numbers as of NumPy's of 64 bits."""
         others = [self.of(each, known) for key, each in keywords.items() if key != "dtype"]
         numbers = [each for value in (*operands, *others) for each in flat(value)]

@@ -183,7 +183,7 @@ def _is_computed(index: nodes.Expression, turns: set[str]) -> bool:
     return not isinstance(index, nodes.Literal | nodes.Slice)
 
 
-def _turns(body: nodes.Block) -> Iterator[str]:
+def _turns(body: nodes.Statements) -> Iterator[str]:
     """Yield the variables of loops, which stay within the range of their iterables."""
     for node in nodes.nodes_of(body):
         if isinstance(node, nodes.For | nodes.Each | nodes.Listed):

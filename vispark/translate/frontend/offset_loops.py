@@ -27,7 +27,7 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 _ITERABLES: dict[str, Callable[..., Any]] = {"range": range, "enumerate": enumerate, "zip": zip, "reversed": reversed}
 
 #: Returns the value of a name from around the function: an int, a float, or a tuple of these.
-Value = Callable[[str], Any]
+ValueOfName = Callable[[str], Any]
 
 
 class NotKnown(Exception):
@@ -39,7 +39,7 @@ def is_known(value: Any) -> bool:
     return type(value) in (int, float) or (type(value) is tuple and all(map(is_known, value)))
 
 
-def unrolled(node: FunctionNode, value: Value) -> tuple[FunctionNode, frozenset[str]]:
+def unrolled(node: FunctionNode, value: ValueOfName) -> tuple[FunctionNode, frozenset[str]]:
     """Return a function with its loops over offsets unrolled, and the names from around it whose values that took.
 
     Parameters
@@ -63,7 +63,7 @@ def unrolled(node: FunctionNode, value: Value) -> tuple[FunctionNode, frozenset[
 class _Unroller(ast.NodeTransformer):
     """Transformer of loops into copies of their bodies, one for each item."""
 
-    def __init__(self, function: FunctionNode, value: Value) -> None:
+    def __init__(self, function: FunctionNode, value: ValueOfName) -> None:
         self.function, self.value = function, value
         self.used: set[str] = set()
         self.copies = 0

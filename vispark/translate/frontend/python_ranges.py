@@ -77,7 +77,7 @@ class OfNumPy:
 
 
 TRUTH = Range("bool", 0, 1)
-Number = Range | OfNumPy | nodes.Called | tuple[Any, ...] | dict[str, Any]     # of values, for a tuple or a dict
+NumberRange = Range | OfNumPy | nodes.Called | tuple[Any, ...] | dict[str, Any]     # of values, for a tuple or a dict
 
 
 class Doubtful(Exception):
@@ -105,7 +105,7 @@ def int_of(*ends: int) -> Range:
     return Range("int", low, high)
 
 
-def python(value: Number) -> Range:
+def python(value: NumberRange) -> Range:
     """Return a Python number of one type."""
     if not isinstance(value, Range) or value.kind == "mixed":
         raise Doubtful("computes with what may be an int or a float" if isinstance(value, Range)
@@ -113,7 +113,7 @@ def python(value: Number) -> Range:
     return value
 
 
-def either(one: Number, other: Number) -> Number:
+def either(one: NumberRange, other: NumberRange) -> NumberRange:
     """Return the range of both of two values."""
     if one == other:
         return one
@@ -136,7 +136,7 @@ def either(one: Number, other: Number) -> Number:
     raise Doubtful("gives values of several types")
 
 
-def unbounded(value: Number) -> Number:
+def unbounded(value: NumberRange) -> NumberRange:
     """Return the range of a variable that grows in a loop."""
     match value:
         case Range("float"):
@@ -148,7 +148,7 @@ def unbounded(value: Number) -> Number:
     return value
 
 
-def all_of(value: Number) -> Number:
+def all_of(value: NumberRange) -> NumberRange:
     """Return the range of all numbers that are of the types of a value's."""
     match value:
         case Range(kind):
@@ -160,7 +160,7 @@ def all_of(value: Number) -> Number:
     return value
 
 
-def as_pythons(value: Number) -> Number:
+def as_pythons(value: NumberRange) -> NumberRange:
     """Return the range of a value whose numbers of NumPy's of 64 bits are Python's."""
     match value:
         case OfNumPy(("bool" | "int64" | "float64") as dtype):
@@ -170,7 +170,7 @@ def as_pythons(value: Number) -> Number:
     return value
 
 
-def unary(symbol: str, value: Number) -> Number:
+def unary(symbol: str, value: NumberRange) -> NumberRange:
     if symbol == "not":
         return TRUTH
     if isinstance(value, OfNumPy):
@@ -191,7 +191,7 @@ def unary(symbol: str, value: Number) -> Number:
     raise Doubtful("is not followed for Python numbers")
 
 
-def binary(symbol: str, left: Number, right: Number) -> Number:
+def binary(symbol: str, left: NumberRange, right: NumberRange) -> NumberRange:
     """Return the range of what an operator gives."""
     if isinstance(left, OfNumPy) or isinstance(right, OfNumPy):
         return of_numpy(symbol, left, right)
@@ -278,7 +278,7 @@ def power(a: Range, b: Range, exponent: Range) -> Range:
     return Range("float", -most if a.low < 0 else min(ends), most)
 
 
-def of_numpy(symbol: str, left: Number, right: Number) -> OfNumPy:
+def of_numpy(symbol: str, left: NumberRange, right: NumberRange) -> OfNumPy:
     """Return the result of an operator of which one side is NumPy's: a Python number beside it takes its type."""
     kinds = []
     for value, operand in ((left, right), (right, left)):
@@ -297,7 +297,7 @@ def of_numpy(symbol: str, left: Number, right: Number) -> OfNumPy:
     return OfNumPy(probed(ufunc, kinds)) if ufunc else OfNumPy()
 
 
-def compared(symbol: str, left: Number, right: Number) -> Number:
+def compared(symbol: str, left: NumberRange, right: NumberRange) -> NumberRange:
     """Return the result of a comparison."""
     if symbol in ("in", "not in") and isinstance(right, tuple):
         for item in right:
@@ -318,7 +318,7 @@ def compared(symbol: str, left: Number, right: Number) -> Number:
     raise Doubtful("is not followed for Python numbers")
 
 
-def among(left: Number, right: Number) -> Number:
+def among(left: NumberRange, right: NumberRange) -> NumberRange:
     """Return whether ``in`` holds for an array, which may be a list of Python numbers."""
     if isinstance(left, Range) and isinstance(right, OfNumPy) and right.dtype in WIDE - {"complex128"}:
         kind = right.dtype.rstrip("64")
@@ -326,7 +326,7 @@ def among(left: Number, right: Number) -> Number:
     raise Doubtful("is not followed for Python numbers")
 
 
-def library(name: str, operands: Sequence[Number]) -> Number:
+def library(name: str, operands: Sequence[NumberRange]) -> NumberRange:
     """Return the result of a function of Python's or of ``math`` for Python numbers."""
     if name == "len" and len(operands) == 1 and isinstance(operands[0], tuple):
         return number(len(operands[0]))
@@ -336,7 +336,7 @@ def library(name: str, operands: Sequence[Number]) -> Number:
     if name in ("min", "max"):
         return extreme(name, numbers)
     if name == "sum":
-        total: Number = Range("int", 0, 0)
+        total: NumberRange = Range("int", 0, 0)
         if any(each.kind != "int" for each in numbers):
             raise Doubtful("adds what are not ints, for which Python has ways of its own")
         for addend in numbers:
@@ -351,10 +351,10 @@ def library(name: str, operands: Sequence[Number]) -> Number:
     raise Doubtful("is not followed for Python numbers")
 
 
-def extreme(name: str, numbers: Sequence[Range]) -> Number:
+def extreme(name: str, numbers: Sequence[Range]) -> NumberRange:
     if any(each.nan for each in numbers):
         raise Doubtful("depends on the order of its arguments where one is NaN")
-    joined: Number = numbers[0]
+    joined: NumberRange = numbers[0]
     for other in numbers[1:]:
         joined = either(joined, other)
     by = min if name == "min" else max
@@ -362,7 +362,7 @@ def extreme(name: str, numbers: Sequence[Range]) -> Number:
     return replace(joined, low=by(each.low for each in numbers), high=by(each.high for each in numbers))
 
 
-def of_one(name: str, x: Range) -> Number:
+def of_one(name: str, x: Range) -> NumberRange:
     """Return the result of a function of one Python number."""
     size = [0 if x.low <= 0 <= x.high else min(abs(x.low), abs(x.high)), x.most]
     match name:
@@ -419,18 +419,18 @@ _UFUNCS = {"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.true_divide,
            "<<": np.left_shift, ">>": np.right_shift}
 
 
-def flat(value: Number) -> list[Any]:
+def flat(value: NumberRange) -> list[Any]:
     """Return the numbers of a value, of a tuple or a dict its items'."""
     value = tuple(value.values()) if isinstance(value, dict) else value
     return [each for part in value for each in flat(part)] if isinstance(value, tuple) else [value]
 
 
-def is_python(value: Number) -> bool:
+def is_python(value: NumberRange) -> bool:
     """Return whether Python numbers are among a value's."""
     return any(isinstance(each, Range) for each in flat(value))
 
 
-def _as_mixed(value: Number) -> Number:
+def _as_mixed(value: NumberRange) -> NumberRange:
     """Return the range of what a number of NumPy's compares like; other values as they are."""
     kind = value.dtype.rstrip("64") if isinstance(value, OfNumPy) else ""
     return replace(Range.of(kind), kind="mixed") if kind in ("bool", "int", "float") else value
@@ -461,7 +461,7 @@ def _quotients(a: Range, b: Range) -> Range:
     return _floats([x / y for x in (a.low, a.high) for y in (b.low, b.high)], a, b)
 
 
-def dtype_of(value: Number) -> str:
+def dtype_of(value: NumberRange) -> str:
     if isinstance(value, OfNumPy):
         return value.dtype
     return {"bool": "bool", "int": "int64", "float": "float64"}.get(value.kind, "") if isinstance(value, Range) else ""

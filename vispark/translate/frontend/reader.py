@@ -325,7 +325,7 @@ class _Reader:
 
     # -- statements ---------------------------------------------------------------------------------------------------
 
-    def block(self, nodes: Sequence[ast.stmt]) -> form.Block:
+    def block(self, nodes: Sequence[ast.stmt]) -> form.Statements:
         """Return a suite. What follows an ``if`` that always leaves becomes its ``else``, so that returns come last."""
         statements: list[form.Statement] = []
         nodes = spelled_out(nodes, self.error)

@@ -15,10 +15,10 @@ _COMPREHENSIONS = ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp
 _INSTEAD = "; assign on a line of its own"
 
 #: Makes the error of a syntax node.
-Error = Callable[[ast.AST, str], Exception]
+ErrorMaker = Callable[[ast.AST, str], Exception]
 
 
-def spelled_out(nodes: Sequence[ast.stmt], error: Error) -> Sequence[ast.stmt]:
+def spelled_out(nodes: Sequence[ast.stmt], error: ErrorMaker) -> Sequence[ast.stmt]:
     """Return a suite without ``:=`` in its statements' own expressions; suites inside are left as they are.
 
     Parameters
@@ -41,7 +41,7 @@ def _own(node: ast.stmt) -> Iterator[ast.expr]:
         yield from (part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr))
 
 
-def _spelled_out(node: ast.stmt, error: Error) -> list[ast.stmt]:
+def _spelled_out(node: ast.stmt, error: ErrorMaker) -> list[ast.stmt]:
     node = copy.copy(node)
     apart = _WalrusExtractor(error)
     names, turn = _reads(node), _turns(node)
@@ -101,7 +101,7 @@ def _position(node: ast.expr) -> tuple[int, int]:
 class _WalrusExtractor(ast.NodeTransformer):
     """Transformer that puts a name in place of each ``:=``, and keeps the assignments."""
 
-    def __init__(self, error: Error) -> None:
+    def __init__(self, error: ErrorMaker) -> None:
         self.error = error
         self.before: list[ast.stmt] = []
         self.found: list[tuple[str, ast.expr]] = []

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 from vispark.translate.ir import nodes
 
-Names = frozenset[str]
-NONE: Names = frozenset()
+NameSet = frozenset[str]
+NONE: NameSet = frozenset()
 #: What each kind of expression is made of.
 _PARTS = {kind: tuple(part.name for part in dataclasses.fields(kind) if part.name != "at")
           for kind in vars(nodes).values() if dataclasses.is_dataclass(kind)}
 
 
-def reads(node: object) -> Names:
+def reads(node: object) -> NameSet:
     """Return the local names that an expression reads, or a tuple of expressions."""
     return frozenset(_reads(node))
 
@@ -43,7 +43,7 @@ def _gather(node: object, names: list[str]) -> None:
             _gather(getattr(node, name), names)
 
 
-def stored(target: nodes.Expression) -> Names:
+def stored(target: nodes.Expression) -> NameSet:
     """Return the names that an assignment to a target binds."""
     if isinstance(target, nodes.Local):
         return frozenset({target.name})
@@ -52,7 +52,7 @@ def stored(target: nodes.Expression) -> Names:
     return stored(target.value) if isinstance(target, nodes.Spread) else NONE
 
 
-def _read_by(target: nodes.Expression) -> Names:
+def _read_by(target: nodes.Expression) -> NameSet:
     """Return the names that an assignment to a target reads: the array and the indices of ``a[i] = ...``."""
     if isinstance(target, nodes.TupleOf):
         return NONE.union(*map(_read_by, target.items))
@@ -61,7 +61,7 @@ def _read_by(target: nodes.Expression) -> Names:
     return NONE if isinstance(target, nodes.Local) else reads(target)
 
 
-def assigned(block: nodes.Block) -> Names:
+def assigned(block: nodes.Statements) -> NameSet:
     """Return the names that a block may bind."""
     names = NONE
     for statement in block:
@@ -76,7 +76,7 @@ def assigned(block: nodes.Block) -> Names:
     return names
 
 
-def live(block: nodes.Block, after: Names, breaks: Names = NONE, goes_on: Names = NONE) -> Names:
+def live(block: nodes.Statements, after: NameSet, breaks: NameSet = NONE, goes_on: NameSet = NONE) -> NameSet:
     """Return the names that may be read from the start of a block on.
 
     Parameters
@@ -89,7 +89,7 @@ def live(block: nodes.Block, after: Names, breaks: Names = NONE, goes_on: Names 
     return after
 
 
-def at_head(loop: nodes.For | nodes.While, after: Names) -> Names:
+def at_head(loop: nodes.For | nodes.While, after: NameSet) -> NameSet:
     """Return the names that may be read at a loop's head, before another turn or after the last."""
     ends = live(loop.orelse, after)
     head = ends | (reads(loop.test) if isinstance(loop, nodes.While) else NONE)
@@ -102,7 +102,7 @@ def at_head(loop: nodes.For | nodes.While, after: Names) -> Names:
         head |= body
 
 
-def _before(statement: nodes.Statement, after: Names, breaks: Names, goes_on: Names) -> Names:
+def _before(statement: nodes.Statement, after: NameSet, breaks: NameSet, goes_on: NameSet) -> NameSet:
     if isinstance(statement, nodes.Assign):
         needed = after - NONE.union(*map(stored, statement.targets))
         return needed | reads(statement.value) | NONE.union(*map(_read_by, statement.targets))
@@ -122,7 +122,7 @@ def _before(statement: nodes.Statement, after: Names, breaks: Names, goes_on: Na
 
 # -- questions about whole functions ----------------------------------------------------------------------------------
 
-def statements(block: nodes.Block) -> Iterator[tuple[nodes.Statement, int]]:
+def statements(block: nodes.Statements) -> Iterator[tuple[nodes.Statement, int]]:
     """Yield all statements of a block, each with the number of loops around it."""
     for statement in block:
         yield statement, 0
@@ -132,7 +132,7 @@ def statements(block: nodes.Block) -> Iterator[tuple[nodes.Statement, int]]:
                 yield part, depth + inside
 
 
-def mutated(block: nodes.Block) -> Names:
+def mutated(block: nodes.Statements) -> NameSet:
     """Return the names whose arrays are written to in place."""
     names = set()
     for statement, _ in statements(block):
@@ -156,7 +156,7 @@ def _flat(target: nodes.Expression) -> Iterator[nodes.Expression]:
         yield target
 
 
-def uses(block: nodes.Block) -> dict[str, int]:
+def uses(block: nodes.Statements) -> dict[str, int]:
     """Return the number of reads of each name; a read inside a loop counts twice, since it stands for many."""
     counts: dict[str, int] = {}
     for statement, depth in statements(block):
@@ -167,7 +167,7 @@ def uses(block: nodes.Block) -> dict[str, int]:
     return counts
 
 
-def leaves(block: nodes.Block) -> bool:
+def leaves(block: nodes.Statements) -> bool:
     """Return whether a block never goes on with what follows it."""
     if not block:
         return False
@@ -179,17 +179,17 @@ def leaves(block: nodes.Block) -> bool:
     return isinstance(last, nodes.Return | nodes.Break | nodes.Continue)
 
 
-def breaks_out(body: nodes.Block) -> bool:
+def breaks_out(body: nodes.Statements) -> bool:
     """Return whether a loop's body has a ``break`` of this loop."""
     return _has_of_loop(body, nodes.Break)
 
 
-def jumps(body: nodes.Block) -> bool:
+def jumps(body: nodes.Statements) -> bool:
     """Return whether a loop's body has a ``break`` or a ``continue`` of this loop."""
     return _has_of_loop(body, (nodes.Break, nodes.Continue))
 
 
-def _has_of_loop(body: nodes.Block, kinds: type | tuple[type, ...]) -> bool:
+def _has_of_loop(body: nodes.Statements, kinds: type | tuple[type, ...]) -> bool:
     """Return whether a loop's body has a statement of some kinds that is not inside another loop's body."""
     for statement in body:
         if isinstance(statement, kinds):
@@ -202,12 +202,12 @@ def _has_of_loop(body: nodes.Block, kinds: type | tuple[type, ...]) -> bool:
     return False
 
 
-def returns(block: nodes.Block) -> int:
+def returns(block: nodes.Statements) -> int:
     """Return the number of ``return`` statements in a block."""
     return sum(isinstance(statement, nodes.Return) for statement, _ in statements(block))
 
 
-def returns_last(block: nodes.Block) -> bool:
+def returns_last(block: nodes.Statements) -> bool:
     """Return whether every ``return`` is the last thing done on its way."""
     if not block:
         return True

@@ -284,7 +284,7 @@ class Spread(Expression):
 
 # -- statements -------------------------------------------------------------------------------------------------------
 
-Block = tuple[Statement, ...]
+Statements = tuple[Statement, ...]
 
 
 @dataclass(frozen=True)
@@ -309,8 +309,8 @@ class If(Statement):
     """``if``, ``elif``, ``else``."""
 
     test: Expression
-    body: Block
-    orelse: Block
+    body: Statements
+    orelse: Statements
 
 
 @dataclass(frozen=True)
@@ -319,8 +319,8 @@ class For(Statement):
 
     target: Expression
     iterable: Expression
-    body: Block
-    orelse: Block
+    body: Statements
+    orelse: Statements
 
 
 @dataclass(frozen=True)
@@ -328,8 +328,8 @@ class While(Statement):
     """``while``, with its ``else``."""
 
     test: Expression
-    body: Block
-    orelse: Block
+    body: Statements
+    orelse: Statements
 
 
 class Break(Statement):
@@ -379,7 +379,7 @@ class Definition:
 
     name: str
     parameters: tuple[Parameter, ...]
-    body: Block
+    body: Statements
     free: tuple[str, ...] = ()
     halo: tuple[tuple[int, int], ...] | None = None
     text: SourceText = field(default=SourceText("", 0, ()), compare=False, repr=False)

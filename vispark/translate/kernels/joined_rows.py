@@ -25,8 +25,8 @@ from vispark.translate.ir.types import scalar_of
 from vispark.translate.ir.values import Dict, Value
 from vispark.translate.kernels.row_function import (
     ArgumentType,
+    InputPlace,
     Link,
-    Place,
     Port,
     RowFunction,
     RowWriter,
@@ -78,7 +78,7 @@ def join_kernel(call: TracedCall, fields: tuple[ElementField, ...]) -> JoinKerne
         If the function does not give a record of the same fields, dtypes and shapes; at its line.
     """
     values = values_of((call,))
-    statics: dict[Place, Any] = {}
+    statics: dict[InputPlace, Any] = {}
     link, = links_of((call,))
     while True:
         try:
@@ -90,8 +90,8 @@ def join_kernel(call: TracedCall, fields: tuple[ElementField, ...]) -> JoinKerne
 
 
 @functools.lru_cache(maxsize=128)
-def _kernel(link: Link, fields: tuple[ElementField, ...], arguments: tuple[tuple[Place, ArgumentType], ...],
-            statics: tuple[tuple[Place, Any], ...]) -> JoinKernel:
+def _kernel(link: Link, fields: tuple[ElementField, ...], arguments: tuple[tuple[InputPlace, ArgumentType], ...],
+            statics: tuple[tuple[InputPlace, Any], ...]) -> JoinKernel:
     sides = ElementSpec(tuple(ElementField(_on(side, field.name), field.dtype, field.shape)
                               for side in "01" for field in fields))
     function = _JoinWriter((link,), sides, dict(arguments), dict(statics), None, False, 1).write()

@@ -62,7 +62,7 @@ from vispark.translate.kernels.row_matmul import Product, ProductRow, RowProduct
 _FRAME_WORDS = frozenset(["i", "j", "last", "start", "key", "turns", "least", "greatest", "ahead", "stage"])
 
 #: "argument" or "capture", and its number among those of the whole chain.
-Place = tuple[str, int]
+InputPlace = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -92,16 +92,16 @@ def links_of(calls: Sequence[TracedCall]) -> tuple[Link, ...]:
                       len(call.args)) for call in calls)
 
 
-def values_of(calls: Sequence[TracedCall]) -> dict[Place, Constant]:
+def values_of(calls: Sequence[TracedCall]) -> dict[InputPlace, Constant]:
     """Return the arguments and captures of a chain."""
     captures = [capture for call in calls for capture in call.function.captures]
     arguments = [(call, arg) for call in calls for arg in call.args]
-    values: dict[Place, Constant] = {("capture", i): capture.value for i, capture in enumerate(captures)}
+    values: dict[InputPlace, Constant] = {("capture", i): capture.value for i, capture in enumerate(captures)}
     return values | {("argument", i): argument(call.function.definition, arg, i)
                      for i, (call, arg) in enumerate(arguments)}
 
 
-def givens(values: dict[Place, Constant]) -> tuple[tuple[Place, ArgumentType], ...]:
+def givens(values: dict[InputPlace, Constant]) -> tuple[tuple[InputPlace, ArgumentType], ...]:
     """Return the types of arguments and captures."""
     return tuple((place, ArgumentType.of(value)) for place, value in values.items())
 
@@ -225,8 +225,8 @@ class RowWriter:
         The folded matrices whose factors do not go out, but their items; None where no factors do.
     """
 
-    def __init__(self, links: Sequence[Link], record: ElementSpec, given_types: dict[Place, ArgumentType],
-                 statics: dict[Place, Any],
+    def __init__(self, links: Sequence[Link], record: ElementSpec, given_types: dict[InputPlace, ArgumentType],
+                 statics: dict[InputPlace, Any],
                  wanted: frozenset[str] | None, folded: bool, lanes: int, multiplied: bool = False,
                  apart: frozenset[str] | None = None):
         self.apart = apart
@@ -293,7 +293,7 @@ class RowWriter:
 
     # -- what comes in ------------------------------------------------------------------------------------------------
 
-    def _value(self, place: Place, wanted: str) -> Value:
+    def _value(self, place: InputPlace, wanted: str) -> Value:
         """Return an argument or a capture: a parameter of the kernel, or compiled in."""
         if place in self.statics:
             return literal(self.statics[place])

@@ -91,15 +91,15 @@ class ProductRow:
 
 
 #: The text of term k of a sum, and of item j; k is a number or the name of a variable.
-Term = Callable[[int | str], str]
-Terms = Callable[[int, int | str], str]
+TermText = Callable[[int | str], str]
+TermsText = Callable[[int, int | str], str]
 
 
 @dataclass
 class _Probe:
     """Recorder of a sum's terms while an expression is only probed: the text of each term, by its number."""
 
-    sums: list[tuple[Term, int, Scalar]] = field(default_factory=list)
+    sums: list[tuple[TermText, int, Scalar]] = field(default_factory=list)
 
 
 def _within(text: str) -> bool:
@@ -158,7 +158,7 @@ class RowProducts(NoProducts):
 
     # -- sums that are only asked about -------------------------------------------------------------------------------
 
-    def placeholder(self, text: Term, terms: int, kind: Scalar) -> Number | None:
+    def placeholder(self, text: TermText, terms: int, kind: Scalar) -> Number | None:
         """Return the placeholder of a sum of terms, and record the sum, if an expression is only probed; else None."""
         if self.probe is None:
             return None
@@ -180,7 +180,7 @@ class RowProducts(NoProducts):
         width = count_of(steps)
         if not self.multiplied or self.probe is not None or width is None or width < LEAST:
             return None
-        by_place: dict[int, tuple[Term, int, Scalar]] = {}
+        by_place: dict[int, tuple[TermText, int, Scalar]] = {}
         for j in (0, 1, width - 1):
             one = self._sum_at(steps, target, value, j)
             if one is None:
@@ -192,7 +192,7 @@ class RowProducts(NoProducts):
         return self.product_of(lambda j, k: by_place[j][0](k), width, terms, kind)
 
     def _sum_at(self, steps: ForRange, target: nodes.Expression, value: nodes.Expression,
-                number: int) -> tuple[Term, int, Scalar] | None:
+                number: int) -> tuple[TermText, int, Scalar] | None:
         """Return the one sum that an item is."""
         try:
             with self._asking() as probe:
@@ -207,7 +207,7 @@ class RowProducts(NoProducts):
 
     # -- products -----------------------------------------------------------------------------------------------------
 
-    def product_of(self, text: Terms, width: int, terms: int, kind: Scalar) -> Array | None:
+    def product_of(self, text: TermsText, width: int, terms: int, kind: Scalar) -> Array | None:
         """Return the array of a product's items, if the text of its terms is that of a row's product with a matrix."""
         if not self.multiplied or self.probe is not None or kind.dtype not in _TYPES or kind.weak or width < LEAST \
                 or terms < LEAST or width * terms < LEAST_TERMS:
@@ -227,7 +227,7 @@ class RowProducts(NoProducts):
         product = self._product(names.pop(), even, width, terms, kind)
         return self._of_computed(text, width, terms, kind) if product is None else product
 
-    def _of_computed(self, text: Terms, width: int, terms: int, kind: Scalar) -> Array | None:
+    def _of_computed(self, text: TermsText, width: int, terms: int, kind: Scalar) -> Array | None:
         """Return the product of a row that was computed, here in the row function's own lines."""
         nbytes = max(width, terms) * kind.numpy.itemsize
         if self.base is None or self.emit.out is not self.base or self.base.depth != 1 \
@@ -255,7 +255,7 @@ class RowProducts(NoProducts):
             return stored(product.name, kind, (width,), cheap=True, fresh=True)
         return None
 
-    def _stage(self, items: dict[int, str], text: Term, side: int, terms: int, kind: Scalar) -> ProductRow | None:
+    def _stage(self, items: dict[int, str], text: TermText, side: int, terms: int, kind: Scalar) -> ProductRow | None:
         """Return the stage that stores a computed row for a product, from its items by number and the text of the
         terms; None if there is none.
         """

@@ -16,7 +16,7 @@ from vispark.translate.ir import nodes
 from vispark.translate.ir.nodes import Definition
 from vispark.translate.ir.source_text import at_definition, complain
 
-Halo = tuple[tuple[int, int], ...]
+HaloWidths = tuple[tuple[int, int], ...]
 
 #: What is wrong with an offset that is computed.
 COMPUTED = ("a stencil's offsets are whole numbers written out, as in u[0, -1], or those of a loop over such numbers "

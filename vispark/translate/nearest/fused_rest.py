@@ -22,8 +22,8 @@ from vispark.translate.ir.folding import Accumulated, Folding, accumulated
 from vispark.translate.ir.types import Scalar
 from vispark.translate.kernels.row_function import (
     ArgumentType,
+    InputPlace,
     Link,
-    Place,
     Port,
     RowFunction,
     RowWriter,
@@ -106,8 +106,8 @@ class _Labels:
 
 @functools.lru_cache(maxsize=128)
 def _fused(kernel: TableKernel, links: tuple[Link, ...], record: ElementSpec,
-           arguments: tuple[tuple[Place, ArgumentType], ...],
-           statics: tuple[tuple[Place, Any], ...], wanted: frozenset[str] | None, folding: Folding | None,
+           arguments: tuple[tuple[InputPlace, ArgumentType], ...],
+           statics: tuple[tuple[InputPlace, Any], ...], wanted: frozenset[str] | None, folding: Folding | None,
            labels: _Labels, result: object) -> TableKernel | None:
     by_key = _by_key(kernel, folding, labels, result) if folding and folding.key else None
     if folding and folding.key:

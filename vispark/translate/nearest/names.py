@@ -5,7 +5,7 @@ from __future__ import annotations
 from vispark.translate.ir import nodes
 
 
-def assigned_in(body: nodes.Block) -> set[str]:
+def assigned_in(body: nodes.Statements) -> set[str]:
     """Return the names that a block assigns."""
     names: set[str] = set()
     for statement in body:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from vispark.translate.ir import nodes
 from vispark.translate.nearest.names import assigned_in
 from vispark.translate.nearest.polynomials import Other
-from vispark.translate.nearest.recognise import Argument, Nearest, SymbolicRun, _measure, candidates
+from vispark.translate.nearest.recognise import ArgumentFact, Nearest, SymbolicRun, _measure, candidates
 from vispark.translate.nearest.symbols import LoopIndex, Unknown
 
 
-def partially_matched(function: nodes.Function, arguments: Sequence[Argument] = ()) -> tuple[str, int] | None:
+def partially_matched(function: nodes.Function, arguments: Sequence[ArgumentFact] = ()) -> tuple[str, int] | None:
     """Return the centres among a function's values, if it seems to find the nearest centre somewhere; None if it does
     not.
 
@@ -48,7 +48,7 @@ class _PartialMatch(SymbolicRun):
         self._look(value)
         return value
 
-    def block(self, body: nodes.Block, values: dict[str, object]) -> None:
+    def block(self, body: nodes.Statements, values: dict[str, object]) -> None:
         """Run a block's statements symbolically; names set by statements that are not understood become unknown."""
         for statement in body:
             try:
@@ -82,7 +82,7 @@ class _PartialMatch(SymbolicRun):
             self.seen = True
         return super()._library(name, operands, keywords)
 
-    def _search(self, place: LoopIndex, body: nodes.Block, values: dict[str, object], inner: dict[str, object],
+    def _search(self, place: LoopIndex, body: nodes.Statements, values: dict[str, object], inner: dict[str, object],
                 start_at: int) -> None:
         """Run a loop over the centres, and note whether it keeps a distance that it compares with, as a nearest search
         does.

@@ -90,10 +90,10 @@ def candidates(function: nodes.Function) -> list[tuple[str, int]]:
 
 
 #: What is known of an argument: an int's value, a matrix's shape, or nothing.
-Argument = int | tuple[int, int] | None
+ArgumentFact = int | tuple[int, int] | None
 
 
-def recognise(function: nodes.Function, arguments: Sequence[Argument] = ()) -> Recognised | None:
+def recognise(function: nodes.Function, arguments: Sequence[ArgumentFact] = ()) -> Recognised | None:
     """Return the nearest-centre function that a traced function is, or None if it is not surely one.
 
     Parameters
@@ -138,7 +138,7 @@ class SymbolicRun:
 
     function: nodes.Function
     centres: tuple[str, int]
-    arguments: tuple[Argument, ...] = ()
+    arguments: tuple[ArgumentFact, ...] = ()
     names: Iterator[int] = field(default_factory=lambda: iter(range(1 << 30)))
 
     def result(self) -> object:
@@ -166,7 +166,7 @@ class SymbolicRun:
             raise Other
         return self.value(last.value, values)
 
-    def block(self, body: nodes.Block, values: dict[str, object]) -> None:
+    def block(self, body: nodes.Statements, values: dict[str, object]) -> None:
         for statement in body:
             match statement:
                 case nodes.Assign(targets, value):
@@ -193,7 +193,8 @@ class SymbolicRun:
             case _:
                 raise Other
 
-    def loop(self, target: nodes.Expression, steps: LoopRange, body: nodes.Block, values: dict[str, object]) -> None:
+    def loop(self, target: nodes.Expression, steps: LoopRange, body: nodes.Statements,
+             values: dict[str, object]) -> None:
         place = LoopIndex(steps.axis, f"loop{next(self.names)}")
         # What the body sets has, when it starts anew, what another place along the axis left there.
         inner = values | {name: Unknown() for name in assigned_in(body)}
@@ -209,7 +210,8 @@ class SymbolicRun:
         for name in names_in(target):
             values[name] = Unknown()
 
-    def _store(self, place: LoopIndex, body: nodes.Block, values: dict[str, object], inner: dict[str, object]) -> None:
+    def _store(self, place: LoopIndex, body: nodes.Statements, values: dict[str, object],
+               inner: dict[str, object]) -> None:
         """Recognise a loop over the centres that fills an array: ``distances[k] = d``."""
         *before, last = body
         self.block(tuple(before), inner)
@@ -225,7 +227,7 @@ class SymbolicRun:
             values[changed] = Unknown()
         values[name] = algebra.spread(result, place.axis, place.name)
 
-    def _search(self, place: LoopIndex, body: nodes.Block, values: dict[str, object], inner: dict[str, object],
+    def _search(self, place: LoopIndex, body: nodes.Statements, values: dict[str, object], inner: dict[str, object],
                 start_at: int) -> None:
         """Recognise a loop over the centres that searches the nearest: ``if d < least: least, where = d, k``."""
         *before, last = body
@@ -263,7 +265,7 @@ class SymbolicRun:
                 return self.value(right, values), left
         raise Other
 
-    def _accumulate(self, place: LoopIndex, body: nodes.Block, values: dict[str, object],
+    def _accumulate(self, place: LoopIndex, body: nodes.Statements, values: dict[str, object],
                     inner: dict[str, object]) -> None:
         """Recognise a loop over a row's items that adds to numbers."""
         bound = assigned_in(body)

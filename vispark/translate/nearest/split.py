@@ -18,7 +18,7 @@ from vispark.translate.ir import nodes as form
 from vispark.translate.nearest import polynomials as algebra
 from vispark.translate.nearest.names import assigned_in, names_in
 from vispark.translate.nearest.polynomials import Absolute, Other, Poly, Root
-from vispark.translate.nearest.recognise import Argument, Nearest, Row, SymbolicRun, _axes, _measure, candidates
+from vispark.translate.nearest.recognise import ArgumentFact, Nearest, Row, SymbolicRun, _axes, _measure, candidates
 from vispark.translate.nearest.symbols import (
     AxisLength,
     EmptyArray,
@@ -70,7 +70,7 @@ class LabelSplit:
     result: object
 
 
-def split(function: form.Function, arguments: Sequence[Argument] = ()) -> LabelSplit | None:
+def split(function: form.Function, arguments: Sequence[ArgumentFact] = ()) -> LabelSplit | None:
     """Part a function that finds a row's nearest centre on its way; None if it is not surely one.
 
     Parameters
@@ -286,7 +286,7 @@ class _SplitRun(SymbolicRun):
         self.block((last,), values)
         return Unknown()
 
-    def block(self, body: form.Block, values: dict[str, object]) -> None:
+    def block(self, body: form.Statements, values: dict[str, object]) -> None:
         """Run a block's statements; statements that are not understood leave unknown values if they use nothing of the
         centres.
         """
@@ -334,7 +334,7 @@ class _SplitRun(SymbolicRun):
             case _:
                 raise Open
 
-    def _turns(self, body: form.Block, changed: set[str], values: dict[str, object]) -> None:
+    def _turns(self, body: form.Statements, changed: set[str], values: dict[str, object]) -> None:
         """Run a loop's body once for all turns: variables that a turn changes are unknown in it."""
         self._forget(changed, values, [])
         inner = dict(values)
@@ -350,7 +350,7 @@ class _SplitRun(SymbolicRun):
         for name in names:
             values[name] = Unknown()
 
-    def loop(self, target: form.Expression, steps: LoopRange, body: form.Block, values: dict[str, object]) -> None:
+    def loop(self, target: form.Expression, steps: LoopRange, body: form.Statements, values: dict[str, object]) -> None:
         """Run a loop; variables that a loop over the centres sets, except the search's results, depend on its last
         turn.
         """
@@ -360,7 +360,7 @@ class _SplitRun(SymbolicRun):
                 if isinstance(values.get(name), Unknown):
                     values[name] = CentreValue()
 
-    def _accumulate(self, place: LoopIndex, body: form.Block, values: dict[str, object],
+    def _accumulate(self, place: LoopIndex, body: form.Statements, values: dict[str, object],
                     inner: dict[str, object]) -> None:
         if place.axis == "k":
             raise Open
@@ -369,7 +369,7 @@ class _SplitRun(SymbolicRun):
             if isinstance(values[name], Unknown) and _open(inner.get(name)):
                 values[name] = CentreValue()
 
-    def _search(self, place: LoopIndex, body: form.Block, values: dict[str, object], inner: dict[str, object],
+    def _search(self, place: LoopIndex, body: form.Statements, values: dict[str, object], inner: dict[str, object],
                 start_at: int) -> None:
         super()._search(place, body, values, inner, start_at)
         name, value = next((name, value) for name in assigned_in(body)
@@ -384,7 +384,7 @@ class _SplitRun(SymbolicRun):
         row = form.Index(centres, (form.Local(self.label),))
         return form.Index(row, (form.Literal(None), form.Slice(None, None, None)))
 
-    def _body(self, definition: form.Definition) -> form.Block:
+    def _body(self, definition: form.Definition) -> form.Statements:
         """Return the body as it is after the run."""
         body: list[form.Statement] = []
         for statement in definition.body:
@@ -498,7 +498,7 @@ def _names(definition: form.Definition) -> Iterator[str]:
             yield from (parameter.name for parameter in node.definition.parameters)
 
 
-def _needed(body: form.Block) -> form.Block:
+def _needed(body: form.Statements) -> form.Statements:
     """Return a body without unread assignments; expressions have no effects."""
     needed: list[form.Statement] = []
     after = liveness.NONE

@@ -27,7 +27,7 @@ from vispark.translate.ir.folding import Accumulated, Folding
 from vispark.translate.ir.nodes import Capture, Constant, Function
 from vispark.translate.nearest.one_pass import THREADS, TILE, Pair, Roles, jump, one_pass_for
 from vispark.translate.nearest.partial_match import partially_matched
-from vispark.translate.nearest.recognise import Argument, Nearest, Recognised, Row, leaves, recognise
+from vispark.translate.nearest.recognise import ArgumentFact, Nearest, Recognised, Row, leaves, recognise
 from vispark.translate.nearest.split import LabelSplit, split
 
 #: Fewer centres or columns are no matrix work; scores of more centres do not fit registers.
@@ -145,7 +145,7 @@ def centres_of(call: TracedCall, row: ElementField, place: tuple[str, int]) -> K
     return KernelParameter(kind, "", number, centres.dtype.name, centres.shape, True)
 
 
-def known_of(call: TracedCall) -> tuple[Argument, ...]:
+def known_of(call: TracedCall) -> tuple[ArgumentFact, ...]:
     """Return the parts of a call's arguments that the recognition of nearest centres depends on."""
     return tuple(each if type(each) is int else shape if len(shape := np.shape(each)) == 2 else None
                  for each in call.args)
@@ -159,18 +159,18 @@ def described(function: Function) -> Function:
 
 
 @functools.lru_cache(maxsize=128)
-def _recognised(function: Function, arguments: tuple[Argument, ...]) -> Recognised | None:
+def _recognised(function: Function, arguments: tuple[ArgumentFact, ...]) -> Recognised | None:
     return recognise(function, arguments)
 
 
 @functools.lru_cache(maxsize=128)
-def parted_of(function: Function, arguments: tuple[Argument, ...]) -> LabelSplit | None:
+def parted_of(function: Function, arguments: tuple[ArgumentFact, ...]) -> LabelSplit | None:
     """Return a function's parts: its labels, and the rest."""
     return split(function, arguments)
 
 
 @functools.lru_cache(maxsize=128)
-def _partially_matched(function: Function, arguments: tuple[Argument, ...]) -> tuple[str, int] | None:
+def _partially_matched(function: Function, arguments: tuple[ArgumentFact, ...]) -> tuple[str, int] | None:
     return partially_matched(function, arguments)
 
 

@@ -42,7 +42,7 @@ from vispark.translate.ir.values import (
     shown,
     stored,
 )
-from vispark.translate.language.stencil import COMPUTED, Halo
+from vispark.translate.language.stencil import COMPUTED, HaloWidths
 from vispark.translate.stencils.frame import Cell, FieldRead, Offset, Write, offset_name
 
 #: What the frames call their own variables.
@@ -75,7 +75,7 @@ class Made:
     outputs: tuple[KernelOutput, ...]
     structure: ResultStructure
     parameters: tuple[KernelParameter, ...]
-    halo: Halo
+    halo: HaloWidths
     dtypes: tuple[tuple[str, str], ...]
 
 
@@ -92,7 +92,7 @@ class CellWriter:
         Those of them that are compiled in.
     """
 
-    def __init__(self, definition: Definition, fields: tuple[ElementField, ...], dims: int, halo: Halo | None,
+    def __init__(self, definition: Definition, fields: tuple[ElementField, ...], dims: int, halo: HaloWidths | None,
                  names: tuple[str, ...], constants: Mapping[tuple[str, int], Constant],
                  statics: Mapping[tuple[str, int], Any]):
         self.definition, self.fields, self.dims, self.halo, self.statics = definition, fields, dims, halo, statics
@@ -291,7 +291,7 @@ class CellWriter:
         offsets = tuple(offset for name, offset in self.reads if name == field.name)
         return FieldRead(field.name, self.locals.get(field.name, ""), kind.c, kind.numpy.itemsize, offsets)
 
-    def _halo(self, reads: tuple[FieldRead, ...]) -> Halo:
+    def _halo(self, reads: tuple[FieldRead, ...]) -> HaloWidths:
         reach = [[read.reach(axis) for read in reads] or [(0, 0)] for axis in range(3 - self.dims, 3)]
         return tuple((max(-low for low, _ in one), max(high for _, high in one)) for one in reach)
 

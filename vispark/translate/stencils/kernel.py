@@ -16,7 +16,7 @@ from vispark.translate.frontend.capture import argument
 from vispark.translate.ir.errors import Refusal
 from vispark.translate.ir.nodes import Constant, Definition, Function
 from vispark.translate.ir.source_text import at_definition
-from vispark.translate.language.stencil import Halo
+from vispark.translate.language.stencil import HaloWidths
 from vispark.translate.stencils.cell import CellWriter, Made
 from vispark.translate.stencils.frame import ACCESS_BYTES, WARP, Cell, FieldRead, axes_of
 from vispark.translate.stencils.one_step import March, march, registers_of
@@ -81,13 +81,13 @@ class StencilKernel:
     outputs: tuple[KernelOutput, ...]
     structure: ResultStructure
     parameters: tuple[KernelParameter, ...]
-    halo: Halo
+    halo: HaloWidths
     block: tuple[int, int, int]
     tile: tuple[int, int, int]
     dealt: int
     shared: int = 0
     steps: int = 1
-    reach: tuple[Halo, ...] = ()
+    reach: tuple[HaloWidths, ...] = ()
 
     def grid(self, low: Sequence[int], high: Sequence[int]) -> tuple[int, ...]:
         """Return the launch's grid for the cells [low, high) along (z, y, x)."""
@@ -106,7 +106,7 @@ class StencilKernel:
 
 
 def specialise_stencil(function: Function, fields: Sequence[ElementField], args: Sequence[Any] = (), *, dims: int,
-                       halo: Halo | None = None) -> StencilKernel:
+                       halo: HaloWidths | None = None) -> StencilKernel:
     """Return the kernel of a traced function of a grid's cells.
 
     Parameters
@@ -142,7 +142,7 @@ def specialise_stencil(function: Function, fields: Sequence[ElementField], args:
 
 
 def specialised(function: Function, fields: tuple[ElementField, ...], args: Sequence[Any], dims: int,
-                 halo: Halo | None) -> Made:
+                 halo: HaloWidths | None) -> Made:
     """Translate a function of a cell; numbers become constants only where they must."""
     definition = function.definition
     values: dict[tuple[str, int], Constant] = {("capture", i): one.value for i, one in enumerate(function.captures)}
@@ -164,7 +164,7 @@ def _typed(value: Constant) -> Constant:
 
 
 @functools.lru_cache(maxsize=512)
-def _write(definition: Definition, fields: tuple[ElementField, ...], dims: int, halo: Halo | None,
+def _write(definition: Definition, fields: tuple[ElementField, ...], dims: int, halo: HaloWidths | None,
            names: tuple[str, ...],
            constants: tuple[tuple[tuple[str, int], Constant], ...],
            statics: tuple[tuple[tuple[str, int], Any], ...]) -> Made:
@@ -184,7 +184,7 @@ def _kernel(definition: Definition, cell: Made) -> StencilKernel:
         1 if cell.cell.dims == 2 else 2, reach=tuple(_reach(read, cell.cell.dims) for read in cell.cell.reads))
 
 
-def _reach(read: FieldRead, dims: int) -> Halo:
+def _reach(read: FieldRead, dims: int) -> HaloWidths:
     """Return the reach of a field's reads below and above along each axis of the grid."""
     reach = [read.reach(axis) for axis in range(3 - dims, 3)]
     return tuple((max(0, -low), max(0, high)) for low, high in reach)

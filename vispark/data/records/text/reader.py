@@ -33,12 +33,12 @@ _DECOMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.op
 
 _LF, _CR = b"\n\r"
 
-Columns = int | Sequence[int] | Mapping[str, int | Sequence[int]]
+ColumnNumbers = int | Sequence[int] | Mapping[str, int | Sequence[int]]
 
 
 @brief
 def read_text(sc: SparkContext, path: str | os.PathLike[str], dtype: str = "float32", *,
-              columns: Columns | None = None, delimiter: str | None = None, skip: int = 0,
+              columns: ColumnNumbers | None = None, delimiter: str | None = None, skip: int = 0,
               minPartitions: int | None = None, blocks: bool = False) -> RDD[Any]:
     """Read text files whose lines hold numbers, one record a line.
 
@@ -137,7 +137,7 @@ def _width(paths: Iterable[str], format: Format, skip: int) -> int:
     return 1
 
 
-def _fields(columns: Columns | None, width: int) -> tuple[tuple[str, tuple[int, ...] | int], ...]:
+def _fields(columns: ColumnNumbers | None, width: int) -> tuple[tuple[str, tuple[int, ...] | int], ...]:
     if columns is None:
         columns = range(width)
     if isinstance(columns, Mapping):

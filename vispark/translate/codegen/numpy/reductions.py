@@ -33,9 +33,9 @@ _NOTHING = ("0", "0.0", "0.0f")
 
 
 #: Reduces all elements of an array to a number; ``less`` is NumPy's ddof.
-Reduction = Callable[[Emitter, Array, int], Number]
-_Decorated = TypeVar("_Decorated", bound=Reduction)
-_REDUCTIONS: dict[str, Reduction] = {}
+ArrayReduction = Callable[[Emitter, Array, int], Number]
+_Decorated = TypeVar("_Decorated", bound=ArrayReduction)
+_REDUCTIONS: dict[str, ArrayReduction] = {}
 
 _EXTREME = "a axis= out! keepdims= initial! where!"
 _TRUTH = "a axis= out! keepdims= * where!"

@@ -17,7 +17,7 @@ from vispark.translate.ir.types import Scalar
 from vispark.translate.ir.values import Array, Number
 
 #: The sum so far and a number, added.
-Step = Callable[[Number, Number], Number]
+Accumulate = Callable[[Number, Number], Number]
 _SUMS = ("sum", "dot")
 _VECTORS_BLOCK = "VISPARK_BLOCK"
 #: The numbers of a block that a lane adds; of a row's only thread, ``vispark/rows.h`` says it for the machine.
@@ -54,7 +54,7 @@ def drifts(emit: Emitter, array: Array, name: str, kind: Scalar) -> bool:
     return array.size > (_IN_VECTORS if _in_vectors(emit, kind) else _IN_ORDER)
 
 
-def in_blocks(emit: Emitter, array: Array, step: Step, name: str, kind: Scalar, start: Number | None) -> Number:
+def in_blocks(emit: Emitter, array: Array, step: Accumulate, name: str, kind: Scalar, start: Number | None) -> Number:
     """Return the variable of a sum that drifts; of the lanes of a row each has the sum of its own numbers."""
     zero, parts = numbers.convert(literal(0), kind), emit.name(f"{name}_parts")
     first = zero if start is None else cast(start, kind)
@@ -69,7 +69,7 @@ def in_blocks(emit: Emitter, array: Array, step: Step, name: str, kind: Scalar, 
     return emit.variable(kind, name, Number(kind, f"{whole}({parts})"))
 
 
-def _row_in_blocks(emit: Emitter, array: Array, step: Step, name: str, kind: Scalar, parts: str) -> None:
+def _row_in_blocks(emit: Emitter, array: Array, step: Accumulate, name: str, kind: Scalar, parts: str) -> None:
     """Write the blocked sum of a row by its only thread: a block is some turns of the first axis whose inner
     extents are small.
     """

@@ -21,7 +21,7 @@ from vispark.translate.codegen.syntax.operators import operate
 from vispark.translate.codegen.syntax.subscripts import indexed
 from vispark.translate.ir import nodes
 from vispark.translate.ir.errors import Refusal
-from vispark.translate.ir.liveness import Names
+from vispark.translate.ir.liveness import NameSet
 from vispark.translate.ir.types import INT
 from vispark.translate.ir.values import (
     Array,
@@ -55,7 +55,7 @@ def in_place(emit: Emitter) -> Iterator[None]:
 
 
 @lowers_node(nodes.Assign)
-def lower_assign(emit: Emitter, statement: nodes.Assign, after: Names) -> bool:
+def lower_assign(emit: Emitter, statement: nodes.Assign, after: NameSet) -> bool:
     """Write an assignment to one target or several."""
     value = expression(emit, statement.value)
     if isinstance(value, Tuple | List) and (len(statement.targets) > 1
@@ -251,7 +251,7 @@ def _view_of_storage(emit: Emitter, node: nodes.Expression) -> bool:
 
 
 @lowers_node(nodes.Augment)
-def lower_augment(emit: Emitter, statement: nodes.Augment, after: Names) -> bool:
+def lower_augment(emit: Emitter, statement: nodes.Augment, after: NameSet) -> bool:
     """Write ``target += value`` and its like."""
     target: Any = statement.target
     if isinstance(target, nodes.Index):

@@ -25,7 +25,7 @@ from vispark.translate.codegen.syntax.iterables import (
 from vispark.translate.codegen.syntax.operators import condition_of, joined
 from vispark.translate.ir import liveness, nodes
 from vispark.translate.ir.errors import Refusal, TranslationError, is_of_a_turn
-from vispark.translate.ir.liveness import Names
+from vispark.translate.ir.liveness import NameSet
 from vispark.translate.ir.types import BOOL
 from vispark.translate.ir.values import (
     Array,
@@ -43,7 +43,7 @@ from vispark.translate.ir.values import (
 
 
 @lowers_node(nodes.If)
-def lower_if(emit: Emitter, statement: nodes.If, after: Names) -> bool:
+def lower_if(emit: Emitter, statement: nodes.If, after: NameSet) -> bool:
     """Write ``if``, or the branch that is known to be taken."""
     test = condition_of(emit, statement.test)
     if test.known:
@@ -52,7 +52,7 @@ def lower_if(emit: Emitter, statement: nodes.If, after: Names) -> bool:
                   lambda: statements(emit, statement.orelse, after), after)
 
 
-def branch(emit: Emitter, test: Number, yes: Callable[[], bool], no: Callable[[], bool], live: Names) -> bool:
+def branch(emit: Emitter, test: Number, yes: Callable[[], bool], no: Callable[[], bool], live: NameSet) -> bool:
     """Write ``if (test)`` with both branches, and the merge of their variables; return whether a branch goes on
     after it.
     """
@@ -87,7 +87,7 @@ def _write_branches(emit: Emitter, test: Number, yes: Lines, no: Lines) -> None:
 
 
 def _merge(emit: Emitter, test: Number, branches: list[tuple[Lines, Variables]], before: Variables,
-           live: Names) -> Variables:
+           live: NameSet) -> Variables:
     """Return the variables after ways that meet. What differs is stored by each in a variable declared before them.
     """
     merged: Variables = {}
@@ -120,7 +120,7 @@ def _merge_one(emit: Emitter, name: str, test: Number, branches: list[tuple[Line
 
 
 @lowers_node(nodes.While)
-def lower_while(emit: Emitter, statement: nodes.While, after: Names) -> bool:
+def lower_while(emit: Emitter, statement: nodes.While, after: NameSet) -> bool:
     """Write ``while``."""
     if emit.lanes > 1:
         raise Serial
@@ -142,7 +142,7 @@ def _while(emit: Emitter, statement: nodes.While, loop: OpenLoop) -> None:
 
 
 @lowers_node(nodes.For)
-def lower_for(emit: Emitter, statement: nodes.For, after: Names) -> bool:
+def lower_for(emit: Emitter, statement: nodes.For, after: NameSet) -> bool:
     """Write ``for``: as a loop, or turn after turn."""
     with errors_at(emit, statement.iterable):
         steps = evaluated_once(emit, steps_of(expression(emit, statement.iterable)))
@@ -192,7 +192,7 @@ def written_out_if_refused(emit: Emitter, loop: Callable[[], Any], written: Call
     return result
 
 
-def _written_out(emit: Emitter, statement: nodes.For, items: list[Value], after: Names) -> bool:
+def _written_out(emit: Emitter, statement: nodes.For, items: list[Value], after: NameSet) -> bool:
     """Return a loop over a tuple, turn after turn."""
     head = liveness.at_head(statement, after)
     for item in items:
@@ -202,7 +202,7 @@ def _written_out(emit: Emitter, statement: nodes.For, items: list[Value], after:
     return statements(emit, statement.orelse, after)
 
 
-def _loop(emit: Emitter, statement: nodes.For | nodes.While, after: Names, write: Callable[[OpenLoop], None],
+def _loop(emit: Emitter, statement: nodes.For | nodes.While, after: NameSet, write: Callable[[OpenLoop], None],
           certain: bool) -> bool:
     """Return a loop with its ``else``. ``certain``: there is at least one turn."""
     head = liveness.at_head(statement, after)
@@ -244,7 +244,7 @@ def _declare(emit: Emitter, loop: OpenLoop, types: dict[str, Type], before: Vari
         emit.line(f"bool {loop.broke} = false;")
 
 
-def _after_loop(emit: Emitter, statement: nodes.For | nodes.While, loop: OpenLoop, after: Names) -> bool:
+def _after_loop(emit: Emitter, statement: nodes.For | nodes.While, loop: OpenLoop, after: NameSet) -> bool:
     forever = isinstance(statement, nodes.While) and statement.test == nodes.Literal(True)
     if forever and not liveness.breaks_out(statement.body):
         return False
@@ -263,12 +263,12 @@ def _after_loop(emit: Emitter, statement: nodes.For | nodes.While, loop: OpenLoo
     return branch(emit, test, lambda: statements(emit, statement.orelse, after), broken, after)
 
 
-def _write_turn(emit: Emitter, body: nodes.Block, loop: OpenLoop) -> None:
+def _write_turn(emit: Emitter, body: nodes.Statements, loop: OpenLoop) -> None:
     if statements(emit, body, loop.head):
         _carry(emit, loop, loop.head, loop.missing)
 
 
-def _carry(emit: Emitter, loop: OpenLoop, live: Names, missing: set[str]) -> None:
+def _carry(emit: Emitter, loop: OpenLoop, live: NameSet, missing: set[str]) -> None:
     """Store, at the end of a turn, what the next turn or the code after the loop may read."""
     pending: list[tuple[Value, Value]] = []
     for name in sorted(loop.wanted):
@@ -300,7 +300,7 @@ def _join_type(loop: OpenLoop, name: str, kind: Type) -> None:
 
 
 @lowers_node(nodes.Break)
-def lower_break(emit: Emitter, statement: nodes.Break, after: Names) -> bool:
+def lower_break(emit: Emitter, statement: nodes.Break, after: NameSet) -> bool:
     """Write ``break``, and store what the code after the loop may read."""
     loop = emit.frame.loops[-1]
     _carry(emit, loop, loop.after, loop.missing_at_break)
@@ -311,7 +311,7 @@ def lower_break(emit: Emitter, statement: nodes.Break, after: Names) -> bool:
 
 
 @lowers_node(nodes.Continue)
-def lower_continue(emit: Emitter, statement: nodes.Continue, after: Names) -> bool:
+def lower_continue(emit: Emitter, statement: nodes.Continue, after: NameSet) -> bool:
     """Write ``continue``, and store what the next turn may read."""
     _carry(emit, emit.frame.loops[-1], emit.frame.loops[-1].head, emit.frame.loops[-1].missing)
     emit.line("continue;")

@@ -17,7 +17,7 @@ from vispark.translate.codegen.syntax.operators import settled
 from vispark.translate.frontend.checks import LIST_RETURNED
 from vispark.translate.ir import liveness, nodes
 from vispark.translate.ir.errors import Refusal, TranslationError
-from vispark.translate.ir.liveness import NONE, Names
+from vispark.translate.ir.liveness import NONE, NameSet
 from vispark.translate.ir.values import (
     Array,
     DictType,
@@ -127,7 +127,7 @@ def _body(emit: Emitter, definition: nodes.Definition) -> None:
 
 
 @lowers_node(nodes.Return)
-def lower_return(emit: Emitter, statement: nodes.Return, after: Names) -> bool:
+def lower_return(emit: Emitter, statement: nodes.Return, after: NameSet) -> bool:
     """Write ``return``."""
     value = expression(emit, statement.value)
     if isinstance(statement.value, nodes.Local) and isinstance(value, Array):
