@@ -89,7 +89,7 @@ def test_every_supervisor_that_may_catch_everything_is_there_and_does():
         catching = {function.name for function in rules.nodes((root / path).read_text())
                     if isinstance(function, ast.FunctionDef)
                     for node in ast.walk(function)
-                    if isinstance(node, ast.ExceptHandler) and rules._name(node.type) == "Exception"}
+                    if isinstance(node, ast.ExceptHandler) and rules.last_name(node.type) == "Exception"}
         assert names == catching, path
 
 
