@@ -88,6 +88,10 @@ class Alone(JoinedWorld):
         super().__init__(b"", 0, 2)
         self.other = other
 
+    @property
+    def way(self) -> str:
+        return "nothing"
+
     def gather(self, data: bytes) -> tuple[bytes, ...]:
         return data, self.other
 
