@@ -601,8 +601,9 @@ class Grid:
         Raises
         ------
         PlanError
-            If the factor does not divide the cells, ``grid`` has another shape, or there is none and the boundary is a
-            function of the position, or the halo is wider than the blocks that would be.
+            If the factor does not divide the cells, ``grid`` has another shape or fields of integers, or there is none
+            and the grid has such fields by ``fields``, the boundary is a function of the position, or the halo is wider
+            than the blocks that would be.
 
         Examples
         --------
