@@ -41,9 +41,10 @@ def _public(kind: type) -> set[str]:
     return {name for name in vars(kind) if not name.startswith("_")}
 
 
-def test_a_numpy_function():
-    diffs = _added(_page("add_a_numpy_function"))
-    assert len(diffs) == 2
+@pytest.mark.parametrize(("page", "count"), [("add_a_numpy_function", 2), ("add_an_operation", 3)])
+def test_a_page_shows_lines_that_are_in_the_tree(page: str, count: int):
+    diffs = _added(_page(page))
+    assert len(diffs) == count
     for file, added in diffs:
         assert added in (ROOT / file).read_text(), f"{file} has other lines than the page"
 
