@@ -62,7 +62,7 @@ TRACEBACK = re.compile(r"^Traceback .*\n(?:[ \t].*\n)+(\S.*)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Output:
-    """What a program printed; the status is None where it did not end."""
+    """Text that a program printed; the status is None where it did not end."""
 
     status: int | None
     text: str
@@ -142,7 +142,7 @@ def judged(name: str, ours: Output, plain: Output, tolerance: float) -> tuple[st
 
 @contextlib.contextmanager
 def place() -> Iterator[Path]:
-    """A folder in which programs find the wheel's data, and whose Python draws the same numbers each time."""
+    """Yield a folder in which programs find the wheel's data, and whose Python draws the same numbers each time."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "data").symlink_to(WHEEL / "data")

@@ -1,4 +1,4 @@
-"""How the examples of PySpark's wheel are judged: ``python -m tests.wheel_examples`` runs them."""
+"""Verdicts on the examples of PySpark's wheel: ``python -m tests.wheel_examples`` runs them."""
 
 from __future__ import annotations
 
