@@ -115,7 +115,7 @@ def read_csv(sc: SparkContext, path: str | os.PathLike[str], columns: Columns | 
         if name in needed and kind.dtype == BEYOND:
             raise RecordError(f"column {name!r} of {paths[0]}, which filter= names, has {kind.text}; take it as one of "
                               "columns=, with a dtype that holds it")
-    files.check_filter(read_as, condition, paths[0])
+    files.check_filter([(name, kind) for name, kind in read_as if kind.dtype != BEYOND], condition, paths[0])
     kinds = tuple((name, dict(read_as)[name].dtype) for name in needed)
     guessed = tuple(selection.columns[number].path[0] for field in selection.fields for number in field.columns
                     if dtype is None or (isinstance(dtype, Mapping) and field.name not in dtype))
