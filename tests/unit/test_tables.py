@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import subprocess
 import sys
@@ -359,6 +360,7 @@ class Passed:
 
 def _passed(records: Any) -> tuple[Passed, Any]:
     """Write records, and return the writing, and their layout, shapes and content."""
+    gc.collect()        # what is freed meanwhile would count as not held
     tracemalloc.start()
     before, target = pa.total_allocated_bytes(), Passed()
     try:
@@ -401,7 +403,7 @@ def test_rows_of_several_lengths_are_read_while_they_are_written(tmp_path: Path,
     streamed, content = _passed(records)
     held, expected = _passed(Rows(task._arrays(slices)))
     assert content == expected and expected[0].parts[0].form == form
-    assert held.most > streamed.nbytes > 9_000_000 and streamed.most < streamed.nbytes / 4
+    assert 2 * held.most > streamed.nbytes > 9_000_000 and streamed.most < streamed.nbytes / 4
 
 
 def test_a_little_of_rows_of_several_lengths_is_read_once(tmp_path: Path):
@@ -440,7 +442,7 @@ def test_text_is_read_while_it_is_written(tmp_path: Path, filter, monkeypatch: p
     streamed, content = _passed(records)
     held, expected = _passed(Rows(task._arrays(splits)))
     assert content == expected and expected[2] == (600_000 if filter is None else 480_000)
-    assert held.most > streamed.nbytes > 10 << 20 and streamed.most < streamed.nbytes / 4
+    assert 2 * held.most > streamed.nbytes > 10 << 20 and streamed.most < streamed.nbytes / 4
     assert not isinstance(task([TextSplit(str(path), 0, 1 << 21)]), StreamedRows)
 
 
