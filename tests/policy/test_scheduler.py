@@ -31,5 +31,5 @@ def test_a_run_whose_processes_die_ends_and_runs_all_other_tests(tmp_path: Path,
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--numprocesses", "4", "--dist", "loadfile",
          "--no-loadscope-reorder", "-q", str(tmp_path), "--rootdir", str(tmp_path)],
         cwd=tmp_path, env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
-        timeout=60, check=False).stdout
+        timeout=110, check=False).stdout
     assert f"{len(deadly)} failed, {sum(sizes) - len(deadly)} passed" in output, output
