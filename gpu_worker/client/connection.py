@@ -418,7 +418,8 @@ def fate_of(death: Death) -> str:
 # -- connecting -------------------------------------------------------------------------------------------------------
 
 def _until_greeted(transport: Transport, greet: Callable[[], _Greeted]) -> _Greeted:
-    """Greet again, in growing pauses, while a connection breaks as that of a process or a daemon that just died does.
+    """Greet until a peer answers, for as long as its endpoint's timeout, with growing pauses: a connection breaks where
+    a process or a daemon has just died, and another takes its place.
     """
     seconds, pause = transport.endpoint.timeout, _FIRST_PAUSE
     end = time.monotonic() + seconds

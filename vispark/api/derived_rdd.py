@@ -35,7 +35,7 @@ def adopted(result: Any) -> Any:
 
 
 def of_brief_errors(reader: _Function) -> _Function:
-    """Return a function that gives a plain RDD, whose errors are brief, and those of what is made of it."""
+    """Return a function that reads as ``reader`` does, and shortens errors of its RDD and of RDDs derived from it."""
     @functools.wraps(reader)
     def called(*arguments: Any, **named: Any) -> Any:
         return adopted(reader(*arguments, **named))

@@ -115,19 +115,19 @@ class Confusion:
         return float(np.trace(self.table) / self.table.sum())
 
     def hamming_loss(self) -> float:
-        """Return the share of the others."""
+        """Return the share of rows whose prediction is another label."""
         return float((self.table.sum() - np.trace(self.table)) / self.table.sum())
 
     def recall(self) -> np.ndarray:
-        """Return, of each label, the share of its rows that are predicted so."""
+        """Return the recall of each label: the rows of it that are predicted as it, of all rows of it."""
         return _ratio(np.diag(self.table), self.table.sum(axis=1))
 
     def precision(self) -> np.ndarray:
-        """Return, of each label, the share of rows predicted so that have it."""
+        """Return the precision of each label: the rows of it that are predicted as it, of all predicted as it."""
         return _ratio(np.diag(self.table), self.table.sum(axis=0))
 
     def false_positive_rate(self) -> np.ndarray:
-        """Return, of each label, the share of other labels' rows that are predicted so."""
+        """Return the false positive rate of each label: rows of others predicted as it, of all rows of others."""
         labels, true = self.table.sum(axis=1), np.diag(self.table)
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray((self.table.sum(axis=0) - true) / (self.table.sum() - labels))
