@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -76,9 +77,11 @@ def _template(path: Path) -> str:
 
 def _unit(path: Path) -> str:
     scope = ["--user"] if path.parent.name == "user" else []
-    # Of a template with its socket, each by itself; without --recursive-errors an unknown key is a warning alone.
-    return _tool("systemd-analyze", "verify", *scope, "--man=no", "--recursive-errors=yes", str(path),
-                 XDG_RUNTIME_DIR=str(path.parents[1]))
+    # Of a template with its socket, each by itself; without --recursive-errors an unknown key is a warning alone. The
+    # sockets of the machine's other units are below this folder, with paths that may have 107 bytes.
+    with tempfile.TemporaryDirectory() as short:
+        return _tool("systemd-analyze", "verify", *scope, "--man=no", "--recursive-errors=yes", str(path),
+                     XDG_RUNTIME_DIR=short)
 
 
 def _manifest(path: Path) -> str:
