@@ -247,6 +247,27 @@ def test_a_namenode_that_is_down_has_another_in_its_place(hdfs: Hdfs, whole: str
     assert (ran.stdout, ran.returncode) == ("True\n", 0), ran.stderr
 
 
+def test_what_one_may_not_is_said_in_a_line(sc: SparkContext, hdfs: Hdfs):
+    located(f"{hdfs.url}/secret/u.npy").write([b"1"], 1)
+    systems.opened(f"{hdfs.url}/")[0].client.set_permission("/secret", 0o700)
+    secret, blocks = f"{_of_alice(hdfs.url)}/secret", Grid(4, 2).scatter(sc, 1.0)
+    message = r"Permission denied: user=alice, access=\w+, inode=[^\n\\]*$"
+    for read in (lambda: Grid(4).scatter(sc, f"{secret}/u.npy"), lambda: Grid(4).scatter(sc, secret),
+                 lambda: Grid.open(f"{secret}/u.zarr"), *(lambda name=name, kind=kind: Grid.save(
+                     blocks, f"{secret}/{name}", per_block=kind) for name, kind in (
+                         ("v.npy", False), ("v.zarr", False), ("v", True)))):
+        with pytest.raises(PlanError, match=rf"^{secret}\S* cannot be \w+( \w+)?: there is no permission: {message}"):
+            read()
+    for table in (read_text, read_parquet, read_csv):
+        with pytest.raises(PlanError, match=rf"^{secret}/rows cannot be looked up: {message}"):
+            table(sc, f"{secret}/rows")
+    for overwrite in (False, True):
+        with pytest.raises(PlanError, match=message):
+            sc.parallelize([1.0]).cache("GPU").write_parquet(f"{secret}/table", overwrite=overwrite)
+    with pytest.raises(EventLogError, match=message):
+        read_log(f"{secret}/log")
+
+
 def test_a_datanode_that_is_killed_costs_no_error(sc: SparkContext, hdfs: Hdfs, tmp_path: Path):
     grid = Grid(ARRAY.shape, splits=(8, 1))
     hdfs.put(sc, "/twice/u.npy", _npy(ARRAY), replication=2)
@@ -271,29 +292,11 @@ def test_a_datanode_that_is_killed_costs_no_error(sc: SparkContext, hdfs: Hdfs, 
         assert counted.result() == 30_000
 
 
-def test_what_one_may_not_is_said_in_a_line(sc: SparkContext, hdfs: Hdfs):
-    located(f"{hdfs.url}/secret/u.npy").write([b"1"], 1)
-    systems.opened(f"{hdfs.url}/")[0].client.set_permission("/secret", 0o700)
-    secret, blocks = f"{_of_alice(hdfs.url)}/secret", Grid(4, 2).scatter(sc, 1.0)
-    message = r"Permission denied: user=alice, access=\w+, inode=[^\n\\]*$"
-    for read in (lambda: Grid(4).scatter(sc, f"{secret}/u.npy"), lambda: Grid(4).scatter(sc, secret),
-                 lambda: Grid.open(f"{secret}/u.zarr"), *(lambda name=name, kind=kind: Grid.save(
-                     blocks, f"{secret}/{name}", per_block=kind) for name, kind in (
-                         ("v.npy", False), ("v.zarr", False), ("v", True)))):
-        with pytest.raises(PlanError, match=rf"^{secret}\S* cannot be \w+( \w+)?: there is no permission: {message}"):
-            read()
-    for table in (read_text, read_parquet, read_csv):
-        with pytest.raises(PlanError, match=rf"^{secret}/rows cannot be looked up: {message}"):
-            table(sc, f"{secret}/rows")
-    for overwrite in (False, True):
-        with pytest.raises(PlanError, match=message):
-            sc.parallelize([1.0]).cache("GPU").write_parquet(f"{secret}/table", overwrite=overwrite)
-    with pytest.raises(EventLogError, match=message):
-        read_log(f"{secret}/log")
-
-
-def test_blocks_that_no_datanode_has_are_an_error_that_names_the_file(sc: SparkContext, hdfs: Hdfs, whole: str):
+def test_blocks_that_no_datanode_has_are_an_error_that_names_the_file(sc: SparkContext, hdfs: Hdfs):
+    # The other DataNode is dead: what was put before may have been there alone.
     hdfs.put(sc, "/lost.txt", b"1 2\n" * 30)
+    hdfs.put(sc, "/lost.npy", _npy(ARRAY))
+    whole = f"{hdfs.url}/lost.npy"
     blocks, text = Grid(ARRAY.shape, (2, 1)).scatter(sc, whole), read_text(sc, f"{hdfs.url}/lost.txt")
     hdfs.kill("127.0.0.2")
     for lost, path in ((lambda: Grid.gather(blocks), whole), (text.count, f"{hdfs.url}/lost.txt")):
