@@ -13,7 +13,7 @@ from benchmarks.launched import KERNELS, THREADS, Launched, Memory
 from benchmarks.measure import Case
 from benchmarks.results import Group
 from gpu_worker.device.base import Buffer, Device, Source
-from gpu_worker.execution.tiling import tile_rows
+from gpu_worker.execution.launches.tiling import tile_rows
 from gpu_worker.protocol.messages import FieldFold
 from vispark.translate import ElementField, ElementSpec, Folding, TableKernel, TracedCall, fuse, trace
 

@@ -27,8 +27,8 @@ from gpu_worker.device.memory.grid.patches import Cells, Domain, lattice_of, num
 from gpu_worker.exchange.base import JoinedWorld
 from gpu_worker.execution.grid.context import GridContext, Operation
 from gpu_worker.execution.grid.iterate import Loop, StencilSource, Stepper
-from gpu_worker.execution.scratch import Arguments, Scratch
-from gpu_worker.execution.streams import StreamPool, Streams
+from gpu_worker.execution.memory.scratch import Arguments, Scratch
+from gpu_worker.execution.scheduling.streams import StreamPool, Streams
 from gpu_worker.protocol.codec import decode
 from gpu_worker.protocol.grids import IterateStep, Phase
 from gpu_worker.protocol.messages import ArgumentValue, Plan

@@ -26,8 +26,8 @@ from gpu_worker.device.null import NullDevice
 from gpu_worker.exchange.base import JoinedWorld, MessageMemory, MessageSpec, Staged
 from gpu_worker.execution.grid.context import GridContext
 from gpu_worker.execution.grid.iterate import Loop, StencilSource, Stepper
-from gpu_worker.execution.scratch import Arguments, Scratch
-from gpu_worker.execution.streams import StreamPool, Streams
+from gpu_worker.execution.memory.scratch import Arguments, Scratch
+from gpu_worker.execution.scheduling.streams import StreamPool, Streams
 from gpu_worker.protocol.grids import IterateStep, Phase
 from gpu_worker.protocol.messages import (
     ArgumentValue,

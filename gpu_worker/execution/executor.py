@@ -22,20 +22,20 @@ import numpy as np
 from gpu_worker.device.memory.partition import Partition
 from gpu_worker.device.memory.registry import Registry
 from gpu_worker.exchange.base import JoinedWorld
-from gpu_worker.execution import partial_folds
-from gpu_worker.execution.fold_results import again, folded
+from gpu_worker.execution.folds import partial_folds
 from gpu_worker.execution.grid.context import GridContext
 from gpu_worker.execution.grid.state import Grids
 from gpu_worker.execution.grid.steps import GridSteps
-from gpu_worker.execution.plan_cache import DecodedPlan
-from gpu_worker.execution.progress import Progress
-from gpu_worker.execution.recorded_pass import GridOutcome, PassResult
-from gpu_worker.execution.replay import Recording, place_result
-from gpu_worker.execution.run_context import BroughtBlocks, RunContext
-from gpu_worker.execution.step_handlers import StepHandler
-from gpu_worker.execution.streams import Streams
-from gpu_worker.execution.timing import Stopwatch
-from gpu_worker.execution.waves import WaveSize, run_in_waves
+from gpu_worker.execution.passes.fold_results import again, folded
+from gpu_worker.execution.passes.run_context import BroughtBlocks, RunContext
+from gpu_worker.execution.passes.step_handlers import StepHandler
+from gpu_worker.execution.passes.timing import Stopwatch
+from gpu_worker.execution.plans.plan_cache import DecodedPlan
+from gpu_worker.execution.plans.waves import WaveSize, run_in_waves
+from gpu_worker.execution.replay.recorded_pass import GridOutcome, PassResult
+from gpu_worker.execution.replay.recording import Recording, place_result
+from gpu_worker.execution.scheduling.progress import Progress
+from gpu_worker.execution.scheduling.streams import Streams
 from gpu_worker.protocol.errors import KernelFault
 from gpu_worker.protocol.messages import Folded, KeysStep, Output, Ran, Run
 from gpu_worker.protocol.payload import INLINE_BYTES, PLACED_FROM, Data, Payload, aligned

@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from gpu_worker.execution.in_flight import Submission
+from gpu_worker.execution.scheduling.in_flight import Submission
 from gpu_worker.protocol.codec import decode
 from gpu_worker.protocol.control import NOT_TAKEN, REMOTE, Configuration, HandOver, Registration, Taken, TcpEndpoint
 from gpu_worker.protocol.errors import OutOfMemory, OutOfResources, ProtocolError, VisparkError, WorkerLost

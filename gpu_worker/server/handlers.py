@@ -20,11 +20,11 @@ from gpu_worker.device.clock import BusyTime
 from gpu_worker.device.memory.registry import Registry
 from gpu_worker.device.memory.tiers import Tiers
 from gpu_worker.exchange.mpi.world import check_nodes
-from gpu_worker.execution.chunked_input import ChunkedInput
 from gpu_worker.execution.grid.state import Grids
-from gpu_worker.execution.in_flight import InFlightQueue, Submission
-from gpu_worker.execution.streams import StreamPool
-from gpu_worker.execution.verification import verify_request
+from gpu_worker.execution.plans.chunked_input import ChunkedInput
+from gpu_worker.execution.plans.verification import verify_request
+from gpu_worker.execution.scheduling.in_flight import InFlightQueue, Submission
+from gpu_worker.execution.scheduling.streams import StreamPool
 from gpu_worker.protocol.errors import KernelFault, NodeSilent, OutOfMemory, PlanUnknown, ProtocolError, VisparkError
 from gpu_worker.protocol.messages import (
     Abandon,

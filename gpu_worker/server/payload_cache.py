@@ -7,8 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 
 from gpu_worker.device.base import Device
-from gpu_worker.execution.chunked_input import ChunkedInput
-from gpu_worker.execution.streams import PIN_FROM, StreamPool
+from gpu_worker.execution.plans.chunked_input import ChunkedInput
+from gpu_worker.execution.scheduling.streams import PIN_FROM, StreamPool
 from gpu_worker.protocol.errors import ProtocolError
 from gpu_worker.protocol.messages import Chunk, Run
 from gpu_worker.protocol.payload import KEPT_MEMORIES, RECYCLED_BYTES, Payload, identity

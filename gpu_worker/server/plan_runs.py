@@ -9,18 +9,18 @@ from dataclasses import replace
 from gpu_worker.device.memory.admission import Admission
 from gpu_worker.device.memory.registry import Registry
 from gpu_worker.exchange.base import JoinedWorld
-from gpu_worker.execution.chunked_input import ChunkedInput
 from gpu_worker.execution.executor import Execution
 from gpu_worker.execution.grid.state import Grids, TakenByPlanes
-from gpu_worker.execution.in_flight import InFlightQueue, Submission
-from gpu_worker.execution.payload_copies import PayloadCopies
-from gpu_worker.execution.plan_cache import DecodedPlan, DecodedPlans
-from gpu_worker.execution.replay import Recording
-from gpu_worker.execution.replay_branches import LoopReplay
-from gpu_worker.execution.scratch import Arguments
-from gpu_worker.execution.streams import SIDE_STREAMS, StreamPool, Streams
-from gpu_worker.execution.tier_moves import TierMoves
-from gpu_worker.execution.waves import WaveSize, least_free, may_stream
+from gpu_worker.execution.memory.payload_copies import PayloadCopies
+from gpu_worker.execution.memory.scratch import Arguments
+from gpu_worker.execution.memory.tier_moves import TierMoves
+from gpu_worker.execution.plans.chunked_input import ChunkedInput
+from gpu_worker.execution.plans.plan_cache import DecodedPlan, DecodedPlans
+from gpu_worker.execution.plans.waves import WaveSize, least_free, may_stream
+from gpu_worker.execution.replay.loop_replay import LoopReplay
+from gpu_worker.execution.replay.recording import Recording
+from gpu_worker.execution.scheduling.in_flight import InFlightQueue, Submission
+from gpu_worker.execution.scheduling.streams import SIDE_STREAMS, StreamPool, Streams
 from gpu_worker.protocol.errors import OutOfMemory, WorldLost
 from gpu_worker.protocol.messages import Ran, Run
 from gpu_worker.protocol.payload import Payload

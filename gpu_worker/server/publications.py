@@ -22,7 +22,7 @@ import numpy as np
 from gpu_worker.device.base import Buffer, Device, ReadOnlyPart, SharedMemory
 from gpu_worker.device.memory.partition import Block, HeldArray, Partition
 from gpu_worker.device.memory.registry import Registry
-from gpu_worker.execution.streams import StreamPool
+from gpu_worker.execution.scheduling.streams import StreamPool
 from gpu_worker.protocol.codec import decode, encode
 from gpu_worker.protocol.errors import (
     DeviceUnavailable,

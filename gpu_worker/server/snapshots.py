@@ -23,7 +23,7 @@ from gpu_worker.device.memory.grid.boxes import Box, Triple
 from gpu_worker.device.memory.grid.layout import BlockWindow, PackedLayout, PatchLayout
 from gpu_worker.device.memory.partition import HeldArray, Partition
 from gpu_worker.device.memory.registry import Registry
-from gpu_worker.execution.streams import StreamPool
+from gpu_worker.execution.scheduling.streams import StreamPool
 from gpu_worker.protocol.codec import decode, encode
 from gpu_worker.protocol.errors import PartitionMissing, VisparkError, WorkerLost, WorkerUnavailable
 from gpu_worker.protocol.messages import (

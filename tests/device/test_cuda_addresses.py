@@ -13,7 +13,7 @@ import pytest
 
 from gpu_worker.device import open_devices
 from gpu_worker.device.cuda import clock, device, driver, graph, layer, native_driver, pool, shared_memory
-from gpu_worker.execution.streams import StreamPool
+from gpu_worker.execution.scheduling.streams import StreamPool
 from gpu_worker.protocol.errors import DeviceUnavailable
 from tests.device.recording_driver import RecordingDriver
 

@@ -9,11 +9,11 @@ import pytest
 from pyspark.rdd import portable_hash
 
 from gpu_worker.device.memory.partition import HeldArray, Partition, PieceOfPartition
-from gpu_worker.execution import keyed_folds, radix_sort
-from gpu_worker.execution.keyed_folds import folded_runs
-from gpu_worker.execution.keyed_rows import RowOrder, ordered
-from gpu_worker.execution.radix_sort import KEYS, TILE, RadixSort
-from gpu_worker.execution.row_keys import table_of
+from gpu_worker.execution.keys import keyed_folds, radix_sort
+from gpu_worker.execution.keys.keyed_folds import folded_runs
+from gpu_worker.execution.keys.keyed_rows import RowOrder, ordered
+from gpu_worker.execution.keys.radix_sort import KEYS, TILE, RadixSort
+from gpu_worker.execution.keys.row_keys import table_of
 from gpu_worker.protocol.messages import Field, FieldFold
 from gpu_worker.protocol.plans import FoldRunsStep
 from tests.device.bench import Bench

@@ -9,7 +9,7 @@ import pytest
 
 from gpu_worker.device import open_devices
 from gpu_worker.device.base import Source
-from gpu_worker.execution.streams import StreamPool
+from gpu_worker.execution.scheduling.streams import StreamPool
 from gpu_worker.protocol import device_kinds
 from gpu_worker.protocol.errors import DeviceUnavailable
 from tests.device.bench import Bench

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from gpu_worker.device.memory.partition import Block, HeldArray
-from gpu_worker.execution import row_exchange
-from gpu_worker.execution.keyed_rows import RowOrder, ordered
-from gpu_worker.execution.row_exchange import OrderedExchange, RowExchange
+from gpu_worker.execution.keys import row_exchange
+from gpu_worker.execution.keys.keyed_rows import RowOrder, ordered
+from gpu_worker.execution.keys.row_exchange import OrderedExchange, RowExchange
 from gpu_worker.protocol.messages import Field
 from tests.device.bench import Bench
 from tests.device.test_keyed_rows import Plain, keys_of

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpu_worker.execution import launches
+from gpu_worker.execution.launches import kernel_launches
 from gpu_worker.protocol.messages import ExecStep, Field, In, Launch, Out, Times, ValueArgument
 from tests.unit.plans import Bench, bench
 
@@ -59,7 +59,7 @@ def test_what_several_devices_do_at_once_counts_once(tmp_path: Path):
 
 def test_the_python_between_launches_is_not_in_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Nor is what a busy machine makes of it: each launch comes late."""
-    monkeypatch.setattr(launches, "failpoint", lambda name: time.sleep(SPINS))
+    monkeypatch.setattr(kernel_launches, "failpoint", lambda name: time.sleep(SPINS))
     with bench(tmp_path, "cuda") as worker:
         times = spun(worker, 1, 20, 0.0)
     print(times)

@@ -94,16 +94,42 @@ CONTRACTS: dict[str, tuple[str, ...]] = {
                         "vispark.migrate.clusters"),
 }
 
-#: The same within the translator, in the order in which a function passes.
-TRANSLATOR: dict[str, tuple[str, ...]] = {
-    "vispark.translate.ir": (),
-    "vispark.translate.language": ("vispark.translate.ir",),
-    "vispark.translate.frontend": ("vispark.translate.ir", "vispark.translate.language"),
-    "vispark.translate.codegen": ("vispark.translate.ir", "vispark.translate.language", "vispark.translate.frontend"),
+#: Packages with an order of their own within: what each package and module directly below may import of the others.
+#: Modules below that are not named may import all of them.
+_WITHIN: dict[str, dict[str, tuple[str, ...]]] = {
+    "vispark.translate": {
+        "ir": (),
+        "language": ("ir",),
+        "frontend": ("ir", "language"),
+        "codegen": ("ir", "language", "frontend"),
+        "kernels": ("ir", "language", "frontend", "codegen"),
+        "stencils": ("ir", "language", "frontend", "codegen", "kernels"),
+        "nearest": ("ir", "language", "frontend", "codegen", "kernels"),
+    },
+    "gpu_worker.execution": {
+        "plan_checks": (),
+        "scheduling": (),
+        "memory": ("plan_checks", "scheduling"),
+        "folds": ("memory",),
+        "launches": ("scheduling", "memory", "folds"),
+        "keys": ("scheduling", "memory", "folds"),
+        "grid": ("scheduling", "memory"),
+        "replay": ("scheduling", "memory", "grid"),
+        "passes": ("scheduling", "memory", "folds", "launches", "keys", "grid", "replay"),
+        "steps": ("plan_checks", "scheduling", "memory", "folds", "launches", "keys", "grid", "passes"),
+        "plans": ("plan_checks", "scheduling", "memory", "launches", "grid", "replay", "passes", "steps"),
+        "executor": ("scheduling", "folds", "grid", "replay", "passes", "plans"),
+    },
 }
-for _package in ("kernels", "stencils", "nearest"):
-    TRANSLATOR[f"vispark.translate.{_package}"] = (
-        *TRANSLATOR["vispark.translate.codegen"], "vispark.translate.codegen", "vispark.translate.kernels")
+WITHIN = {package: {f"{package}.{name}": tuple([f"{package}.{each}" for each in allowed])
+                    for name, allowed in contracts.items()} for package, contracts in _WITHIN.items()}
+
+#: Of these the packages, in order, and who runs each, as their docstrings say.
+ORDER_WITHIN: dict[str, dict[str, tuple[str, ...]]] = {
+    "gpu_worker.execution": dict.fromkeys(
+        ("scheduling", "memory", "folds", "launches", "keys", "grid", "replay", "passes", "steps", "plans"),
+        ("device process",)),
+}
 
 #: The packages' roots gather what is public and may import everything.
 _ROOTS = ("vispark", "gpu_worker", "gpu_worker.__main__")
@@ -123,31 +149,32 @@ def _package_of(name: str, packages: Iterable[str]) -> str | None:
     return max((each for each in packages if _is_of(name, each)), key=len, default=None)
 
 
-def on_top(directory: str, paths: Iterable[str]) -> set[str]:
-    """Return the packages, by their files' paths, that lie directly below ``vispark`` or ``gpu_worker``."""
-    return {parts[1] for path in paths if (parts := path.split("/"))[0] == directory and len(parts) > 2}
+def below(above: str, paths: Iterable[str]) -> set[str]:
+    """Return the packages, by their files' paths, that lie directly below one."""
+    parts = above.split(".")
+    return {names[len(parts)] for path in paths
+            if (names := path.split("/"))[:len(parts)] == parts and len(names) > len(parts) + 1}
 
 
 def against_order(contracts: Mapping[str, Iterable[str]]) -> Iterator[str]:
     """Yield contracts that name a package whose place in the order of the data is behind the own one."""
-    places = {f"{project}.{package}": place for project, packages in ORDER.items()
+    places = {f"{above}.{package}": place for above, packages in (ORDER | ORDER_WITHIN).items()
               for place, package in enumerate(packages)}
     for package, allowed in contracts.items():
         own = _package_of(package, places)
         for name in allowed if own else ():
             other = _package_of(name, places)
-            if other and other.split(".")[0] == own.split(".")[0] and places[other] > places[own]:
+            if other and other.rpartition(".")[0] == own.rpartition(".")[0] and places[other] > places[own]:
                 yield f"{package} may import {name}, which lies behind it in the order of the data"
 
 
-def against_docstrings(docstring: str, directory: str, package: str) -> Iterator[str]:
+def against_docstrings(docstring: str, above: str, package: str) -> Iterator[str]:
     """Yield the place in the order of the data, and who runs it, where a package's docstring does not say them."""
-    names = list(ORDER[directory])
-    place = names.index(package)
-    wanted = f"Place {place + 1} of {len(names)} in the order of the data; run by: " \
-             f"{', '.join(ORDER[directory][package])}."
+    packages = (ORDER | ORDER_WITHIN)[above]
+    wanted = f"Place {list(packages).index(package) + 1} of {len(packages)} in " \
+             f"{'the order of the data' if above in ORDER else f'``{above}``'}; run by: {', '.join(packages[package])}."
     if wanted not in " ".join(docstring.split()):
-        yield f"{directory}/{package}/__init__.py is to say: {wanted}"
+        yield f"{above.replace('.', '/')}/{package}/__init__.py is to say: {wanted}"
 
 
 def against_contracts(source: str, path: str) -> Iterator[str]:
@@ -155,7 +182,7 @@ def against_contracts(source: str, path: str) -> Iterator[str]:
     module = module_of(path)
     if module in _ROOTS or not module.startswith(("vispark.", "gpu_worker.")):
         return
-    for contracts, top in ((CONTRACTS, ("vispark", "gpu_worker")), (TRANSLATOR, ("vispark.translate",))):
+    for contracts, top in ((CONTRACTS, ("vispark", "gpu_worker")), *((WITHIN[above], (above,)) for above in WITHIN)):
         package = _package_of(module, contracts)
         if package is None:
             if contracts is CONTRACTS:

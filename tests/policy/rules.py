@@ -24,7 +24,7 @@ _SUPERVISORS = {
     "gpu_worker/daemon/daemon.py": {"run", "_serve"},                       # the daemon's loop; a connection
     "gpu_worker/daemon/supervisor.py": {"_admit", "_end_session", "_record_death"},    # starts and ends of sessions
     "gpu_worker/daemon/tcp_listener.py": {"_serve"},                        # a connection over TCP
-    "gpu_worker/execution/in_flight.py": {"reap"},                        # plans that are complete
+    "gpu_worker/execution/scheduling/in_flight.py": {"reap"},                        # plans that are complete
     "gpu_worker/exchange/mpi/cluster.py": {"_accept", "_serve", "_answer"},          # other nodes' daemons
     "gpu_worker/server/chunk_reader.py": {"_read", "_rest"},                # pieces of partitions
     "gpu_worker/server/device_process.py": {"run", "_take_connections", "_have_daemon", "_serve", "_converse"},

@@ -23,15 +23,15 @@ def test_packages_import_what_their_contracts_name(sources: dict[str, str]):
 
 
 def test_contracts_name_packages_that_there_are():
-    named = {package for table in (layers.CONTRACTS, layers.TRANSLATOR) for each in table.items()
+    named = {package for table in (layers.CONTRACTS, *layers.WITHIN.values()) for each in table.items()
              for package in (each[0], *each[1])}
     modules = set(map(layers.module_of, FILES))
     assert not [each for each in named if each not in modules]
 
 
 def test_contracts_have_an_order():
-    graph = {package: set(names) - {package} for package, names in (layers.CONTRACTS | layers.TRANSLATOR).items()}
-    assert layers.cycle(graph) == []
+    for contracts in (layers.CONTRACTS, *layers.WITHIN.values()):
+        assert layers.cycle({package: set(names) - {package} for package, names in contracts.items()}) == []
 
 
 def test_no_modules_import_each_other(sources: dict[str, str]):
@@ -40,19 +40,28 @@ def test_no_modules_import_each_other(sources: dict[str, str]):
 
 @pytest.mark.parametrize(("directory", "most"), [("vispark", 8), ("gpu_worker", 9)])
 def test_packages_on_top_are_few_and_in_the_order(directory: str, most: int):
-    assert layers.on_top(directory, FILES) == set(layers.ORDER[directory])
+    assert layers.below(directory, FILES) == set(layers.ORDER[directory])
     assert len(layers.ORDER[directory]) <= most
 
 
+@pytest.mark.parametrize("package", layers.ORDER_WITHIN)
+def test_packages_with_an_order_within_have_no_module_without_a_contract(package: str):
+    modules = {module for path in FILES if (module := layers.module_of(path)).rpartition(".")[0] == package}
+    assert layers.below(package, FILES) == set(layers.ORDER_WITHIN[package])
+    assert modules == set(layers.WITHIN[package])
+
+
 def test_contracts_keep_the_order_of_the_data():
-    assert list(layers.against_order(layers.CONTRACTS)) == []
+    for contracts in (layers.CONTRACTS, *layers.WITHIN.values()):
+        assert list(layers.against_order(contracts)) == []
 
 
 def test_packages_say_their_place_and_who_runs_them(sources: dict[str, str]):
-    texts = {(directory, package): ast.get_docstring(ast.parse(sources[f"{directory}/{package}/__init__.py"])) or ""
-             for directory, packages in layers.ORDER.items() for package in packages}
-    assert [found for (directory, package), text in texts.items()
-            for found in layers.against_docstrings(text, directory, package)] == []
+    texts = {(above, package): ast.get_docstring(ast.parse(
+                 sources[f"{above.replace('.', '/')}/{package}/__init__.py"])) or ""
+             for above, packages in (layers.ORDER | layers.ORDER_WITHIN).items() for package in packages}
+    assert [found for (above, package), text in texts.items()
+            for found in layers.against_docstrings(text, above, package)] == []
 
 
 def test_the_tour_has_the_packages_in_their_order():
@@ -66,6 +75,7 @@ def test_the_tour_has_the_packages_in_their_order():
     ("gpu_worker/device/base.py", "from gpu_worker.device.memory import bindings\n"),
     ("vispark/translate/ir/forms.py", "import vispark.translate.codegen.scalar\n"),
     ("vispark/api/vrdd.py", "from gpu_worker.daemon import daemon\n"),
+    ("gpu_worker/execution/grid/state.py", "from gpu_worker.execution.plans import waves\n"),
     ("vispark/elsewhere/file.py", ""),
 ])
 def test_a_violation_is_found(path: str, source: str):
@@ -79,8 +89,9 @@ def test_a_cycle_is_found():
 
 
 def test_a_package_more_or_out_of_order_is_found():
-    assert layers.on_top("vispark", ["vispark/errors.py", "vispark/data/a.py", "vispark/b/c/d.py"]) == {"data", "b"}
+    assert layers.below("vispark", ["vispark/errors.py", "vispark/data/a.py", "vispark/b/c/d.py"]) == {"data", "b"}
     assert len(list(layers.against_order({"vispark.data.records": ("vispark.plan",)}))) == 1
     assert len(list(layers.against_order({"gpu_worker.device": ("gpu_worker.server.tcp",)}))) == 1
+    assert len(list(layers.against_order({"gpu_worker.execution.folds": ("gpu_worker.execution.steps",)}))) == 1
     assert list(layers.against_order({"vispark.plan": ("vispark.data.grid", "gpu_worker.commands.web")})) == []
     assert len(list(layers.against_docstrings("Place 2 of 8 in the order of the data.", "vispark", "data"))) == 1

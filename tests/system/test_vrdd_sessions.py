@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 import vispark
 from gpu_worker.client.connection import administer
-from gpu_worker.execution.plan_cache import RESTING_BYTES
+from gpu_worker.execution.plans.plan_cache import RESTING_BYTES
 from gpu_worker.protocol.grids import World
 from gpu_worker.protocol.messages import Status
 from gpu_worker.protocol.payload import Data

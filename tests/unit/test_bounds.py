@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gpu_worker.execution import plan_cache as worker_plans
-from gpu_worker.execution.recordings import Recordings
+from gpu_worker.execution.plans import plan_cache as worker_plans
+from gpu_worker.execution.replay.recordings import Recordings
 from vispark._utils.bounded import BoundedCache, cached, nbytes_of
 from vispark._utils.closures import capture
 from vispark.runtime.driver import plan_cache as driver_plans

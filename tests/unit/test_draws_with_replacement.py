@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pyspark.rddsampler import RDDSampler
 
-from gpu_worker.execution import sampling
+from gpu_worker.execution.steps import sampling
 
 
 @pytest.mark.parametrize("mean", [0.0, 0.01, 1.0, 19.9, 20.0, 300.0])

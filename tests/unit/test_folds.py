@@ -14,10 +14,10 @@ from gpu_worker.device.base import Device, Source
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.host.device import HostDevice
 from gpu_worker.device.memory.partition import HeldArray, Partition
-from gpu_worker.execution import folds, key_totals, partial_folds
-from gpu_worker.execution.folder import Folder
-from gpu_worker.execution.scratch import Scratch
-from gpu_worker.execution.streams import StreamPool, Streams
+from gpu_worker.execution.folds import key_totals, partial_folds, record_folds
+from gpu_worker.execution.folds.folder import Folder
+from gpu_worker.execution.memory.scratch import Scratch
+from gpu_worker.execution.scheduling.streams import StreamPool, Streams
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.messages import Field, FieldFold, FoldByKeyStep, FoldInsideStep, FoldStep, Signature
 from vispark.data.records import RecordLayout
@@ -171,7 +171,7 @@ def folded(device: Device, step: FoldStep | FoldByKeyStep, *parts: dict[str, np.
             partials = [key_totals.enqueue(step, partitions, stream, scratch, alone=alone)] if together else \
                 [key_totals.enqueue(step, [partition], stream, scratch, alone=False) for partition in partitions]
         else:
-            partials = [folds.enqueue(functools.partial(folds.all_records, step), partition,
+            partials = [record_folds.enqueue(functools.partial(record_folds.all_records, step), partition,
                                       Folder(partition.device, stream, scratch)) for partition in partitions]
         for partial in partials:
             partial.copy_out()
@@ -298,7 +298,7 @@ def inside(device: Device, step: FoldInsideStep, array: np.ndarray) -> np.ndarra
     streams, partition = Streams(StreamPool([device])), resident(device, {"": array}, "blocks")
     stream = streams.main(device)
     folder = Folder(device, stream, Scratch(streams))
-    (result,) = folds.fold_inside(step, partition.blocks[0], folder)
+    (result,) = record_folds.fold_inside(step, partition.blocks[0], folder)
     values = np.empty(result.field.shape, result.field.dtype)
     if values.nbytes:
         device.copy_out(values.reshape(-1).view("u1"), result.buffer, stream=stream)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpu_worker.execution.in_flight import AHEAD, Submission
+from gpu_worker.execution.scheduling.in_flight import AHEAD, Submission
 from gpu_worker.protocol.errors import KernelFault
 from gpu_worker.protocol.messages import FieldFold, FoldStep, Plan, Release, Run, ValuesStep
 from gpu_worker.system.crash_record import read

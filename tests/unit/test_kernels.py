@@ -318,7 +318,7 @@ def test_the_error_travels():
 
 
 def test_the_fold_kernels_of_the_worker_are_read():
-    source = (Path(__file__).parents[2] / "gpu_worker" / "execution" / "fold.cu").read_text(encoding="utf-8")
+    source = (Path(__file__).parents[2] / "gpu_worker" / "execution" / "folds" / "fold.cu").read_text(encoding="utf-8")
     assert [one.dtypes for one in Kernels(source)["fold_into<Add, Value, float, double>"].parameters] == [
         None, None, ("<i8",), ("<i4",)]
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_worker.execution import node_tables
-from gpu_worker.execution.partial_folds import FoldedArray, FoldResult
+from gpu_worker.execution.folds import node_tables
+from gpu_worker.execution.folds.partial_folds import FoldedArray, FoldResult
 from gpu_worker.protocol.errors import KeysRefused, VisparkError, WorldLost
 from gpu_worker.protocol.messages import Field
 

@@ -24,9 +24,9 @@ from gpu_worker.execution.grid.context import GridContext
 from gpu_worker.execution.grid.state import Grids
 from gpu_worker.execution.grid.stencils import MOST_BLOCKS, grid_of, launched
 from gpu_worker.execution.grid.steps import GridSteps
-from gpu_worker.execution.progress import Progress
-from gpu_worker.execution.scratch import Arguments, Scratch
-from gpu_worker.execution.streams import StreamPool, Streams
+from gpu_worker.execution.memory.scratch import Arguments, Scratch
+from gpu_worker.execution.scheduling.progress import Progress
+from gpu_worker.execution.scheduling.streams import StreamPool, Streams
 from gpu_worker.protocol.errors import NotFinite, PlanError
 from gpu_worker.protocol.grids import ExchangeStep, GridShape, Halo, IterateStep, Phase, Side, StencilStep, WindowStep
 from gpu_worker.protocol.messages import ArgumentValue, ArrayArgument, Field, ScalarArgument, StencilLaunch

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpu_worker.execution import plan_cache
+from gpu_worker.execution.plans import plan_cache
 from gpu_worker.protocol.errors import OutOfMemory, PartitionMissing
 from gpu_worker.protocol.messages import (
     Accumulators,

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpu_worker.execution.recordings import Recordings
+from gpu_worker.execution.replay.recordings import Recordings
 from gpu_worker.protocol.errors import PartitionMissing
 from gpu_worker.protocol.messages import (
     ExecStep,

@@ -13,8 +13,8 @@ import pytest
 from gpu_worker.device.base import Buffer, Stream
 from gpu_worker.device.memory.registry import Registry
 from gpu_worker.device.null import TOTAL, NullDevice
-from gpu_worker.execution.recordings import Recordings
-from gpu_worker.execution.replay_branches import LoopReplay
+from gpu_worker.execution.replay.loop_replay import LoopReplay
+from gpu_worker.execution.replay.recordings import Recordings
 from gpu_worker.protocol.errors import NotFinite
 from gpu_worker.protocol.grids import ExchangeStep, IterateStep, Phase, StencilStep, WindowStep
 from gpu_worker.protocol.messages import FetchStep, KeepStep, Plan, Release, ToDeviceStep, ValueArgument

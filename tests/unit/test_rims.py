@@ -12,8 +12,8 @@ from gpu_worker.device.memory.grid.boxes import device_of_blocks
 from gpu_worker.device.memory.grid.patches import Cells, Domain, lattice_of, number_of
 from gpu_worker.execution.grid.context import GridContext
 from gpu_worker.execution.grid.iterate import Loop, Stepper
-from gpu_worker.execution.scratch import Arguments, Scratch
-from gpu_worker.execution.streams import StreamPool, Streams
+from gpu_worker.execution.memory.scratch import Arguments, Scratch
+from gpu_worker.execution.scheduling.streams import StreamPool, Streams
 from tests.unit.late import LateDevice
 
 pytestmark = pytest.mark.slow

@@ -6,9 +6,9 @@ import typing
 
 import pytest
 
-from gpu_worker.execution import step_handlers
-from gpu_worker.execution.plan_cache import DecodedPlan
-from gpu_worker.execution.step_handlers import StepHandler, handler_of, handles
+from gpu_worker.execution.passes import step_handlers
+from gpu_worker.execution.passes.step_handlers import StepHandler, handler_of, handles
+from gpu_worker.execution.plans.plan_cache import DecodedPlan
 from gpu_worker.execution.steps import handlers_of
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.messages import FetchStep, KeepStep, LoadStep, Plan, PutStep, Step, ToDeviceStep, ToHostStep

@@ -10,7 +10,7 @@ import pytest
 
 from gpu_worker.device import open_devices
 from gpu_worker.device.null import NullDevice
-from gpu_worker.execution.streams import StreamPool, Streams
+from gpu_worker.execution.scheduling.streams import StreamPool, Streams
 from gpu_worker.protocol.errors import DeviceUnavailable
 from gpu_worker.protocol.messages import (
     Describe,

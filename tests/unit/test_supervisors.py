@@ -22,7 +22,7 @@ import pytest
 from gpu_worker.client.connection import Lease
 from gpu_worker.exchange.mpi import cluster as cluster_module
 from gpu_worker.exchange.mpi.cluster import Cluster
-from gpu_worker.execution.in_flight import InFlightQueue, Submission
+from gpu_worker.execution.scheduling.in_flight import InFlightQueue, Submission
 from gpu_worker.protocol.control import Configuration, HandOver, Registration, Taken
 from gpu_worker.protocol.errors import OptionError, OutOfResources, Place, VisparkError, WorkerLost
 from gpu_worker.protocol.messages import (

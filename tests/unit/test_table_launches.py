@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpu_worker.execution import fold_launches
+from gpu_worker.execution.launches import fold_launches
 from gpu_worker.protocol.errors import LaunchError, PlanError, PlanUnknown, ProtocolError
 from gpu_worker.protocol.messages import (
     Accumulators,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_worker.execution.tiling import starts, tile_rows
+from gpu_worker.execution.launches.tiling import starts, tile_rows
 
 ROWS = st.lists(st.integers(0, 500), min_size=1, max_size=12)
 

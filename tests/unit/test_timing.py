@@ -10,7 +10,7 @@ import pytest
 
 from gpu_worker.device.clock import UNTIMED, Clock
 from gpu_worker.device.null import NullDevice
-from gpu_worker.execution.streams import StreamPool, Streams
+from gpu_worker.execution.scheduling.streams import StreamPool, Streams
 from gpu_worker.protocol.messages import Times
 from tests.unit.plans import bench
 from tests.unit.test_recordings import ROWS, summing

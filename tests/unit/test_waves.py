@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpu_worker.execution.waves import Waves, WaveSize
+from gpu_worker.execution.plans.waves import Waves, WaveSize
 
 
 def _step(**known: bool) -> SimpleNamespace:

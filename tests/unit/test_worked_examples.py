@@ -11,7 +11,7 @@ import pytest
 from gpu_worker.client.transport import Transport
 from gpu_worker.device.base import Device
 from gpu_worker.exchange.base import JoinedWorld
-from gpu_worker.execution.step_handlers import StepHandler
+from gpu_worker.execution.passes.step_handlers import StepHandler
 from gpu_worker.protocol.device_kinds import DeviceKind
 from gpu_worker.protocol.transport_kinds import TransportKind
 from tests.device.toy import TOY

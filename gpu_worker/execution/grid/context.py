@@ -12,8 +12,8 @@ import numpy as np
 from gpu_worker.device.base import Act, Buffer, CompiledKernel, Device, Source, Stream, TapeEntry
 from gpu_worker.device.memory.grid.layout import Copy, tables
 from gpu_worker.device.memory.grid.routes import Route
-from gpu_worker.execution.scratch import Arguments, Scratch
-from gpu_worker.execution.streams import Streams
+from gpu_worker.execution.memory.scratch import Arguments, Scratch
+from gpu_worker.execution.scheduling.streams import Streams
 
 KERNELS = Source((Path(__file__).parent / "boxes.cu").read_text(), file="boxes.cu")
 

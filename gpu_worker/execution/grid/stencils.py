@@ -15,7 +15,7 @@ from gpu_worker.device.memory.grid.boxes import AXES, Box, Triple, shells
 from gpu_worker.device.memory.grid.patches import Cells, Domain, Patch, lifted
 from gpu_worker.execution.grid.context import GridContext, Operation
 from gpu_worker.execution.grid.exchange import Exchange, LateEnds
-from gpu_worker.execution.streams import RIMS
+from gpu_worker.execution.scheduling.streams import RIMS
 from gpu_worker.protocol.errors import LaunchError, PlanError
 from gpu_worker.protocol.messages import Argument, ArrayArgument, ScalarArgument, StencilLaunch, ValueArgument
 

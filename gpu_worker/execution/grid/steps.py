@@ -23,7 +23,7 @@ from gpu_worker.execution.grid.iterate import Loop, StencilSource, Stepper
 from gpu_worker.execution.grid.loop_graph import LoopRoute
 from gpu_worker.execution.grid.reductions import Reading, Reduction
 from gpu_worker.execution.grid.state import Grids
-from gpu_worker.execution.progress import Progress
+from gpu_worker.execution.scheduling.progress import Progress
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.grids import (
     ExchangeStep,

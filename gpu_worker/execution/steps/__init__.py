@@ -1,6 +1,8 @@
 """Handlers of a plan's steps: each file of this package registers those of some kinds (see :func:`handles`).
 
 A new kind of step is a message in :mod:`gpu_worker.protocol.plans` and a file here, which is found by being here.
+
+Place 9 of 10 in ``gpu_worker.execution``; run by: device process.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
-from gpu_worker.execution.step_handlers import StepHandler, handler_of
+from gpu_worker.execution.passes.step_handlers import StepHandler, handler_of
 from gpu_worker.protocol.messages import Plan
 
 for _module in iter_modules(__path__):

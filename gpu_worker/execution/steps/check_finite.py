@@ -10,8 +10,8 @@ import numpy as np
 from gpu_worker.device.base import Source
 from gpu_worker.device.memory.partition import HeldArray, Partition
 from gpu_worker.exchange.base import JoinedWorld
-from gpu_worker.execution.run_context import BlockForm, RunContext
-from gpu_worker.execution.step_handlers import StepHandler, handles
+from gpu_worker.execution.passes.run_context import BlockForm, RunContext
+from gpu_worker.execution.passes.step_handlers import StepHandler, handles
 from gpu_worker.protocol.errors import NotFinite, Place, PlanError
 from gpu_worker.protocol.plans import CheckFiniteStep
 

@@ -12,12 +12,12 @@ import numpy as np
 
 from gpu_worker.device.base import Device
 from gpu_worker.device.memory.partition import Partition
-from gpu_worker.execution import folds, key_totals
-from gpu_worker.execution.folder import Folder, chunk_inside, chunk_of
-from gpu_worker.execution.piece_folds import PieceFolder
+from gpu_worker.execution.folds import key_totals, record_folds
+from gpu_worker.execution.folds.folder import Folder, chunk_inside, chunk_of
+from gpu_worker.execution.folds.piece_folds import PieceFolder
+from gpu_worker.execution.passes.run_context import RunContext
+from gpu_worker.execution.passes.step_handlers import Cuts, StepHandler, every_row, handles
 from gpu_worker.execution.plan_checks import check_folds, check_groups, check_over
-from gpu_worker.execution.run_context import RunContext
-from gpu_worker.execution.step_handlers import Cuts, StepHandler, every_row, handles
 from gpu_worker.protocol.messages import Field, FoldByKeyStep, FoldInsideStep, FoldStep, Launch, Plan
 
 _WholeMessage = TypeVar("_WholeMessage", bound=FoldStep | FoldByKeyStep)
@@ -55,7 +55,7 @@ class FoldHandler(_WholeFold[FoldStep]):
     def _folded(self, context: RunContext, value: Partition) -> Partition:
         folder = _folder(context, self.step, value)
         with context.progress.launching(self.label, (value.index,), value.device):
-            part = folds.enqueue(partial(folds.all_records, self.step), value, folder)
+            part = record_folds.enqueue(partial(record_folds.all_records, self.step), value, folder)
         if part is not None and (value.piece is None or value.piece.is_last):
             context.results.partials.append(part)
         return value
@@ -123,7 +123,7 @@ class FoldInsideHandler(StepHandler[FoldInsideStep]):
         folder = Folder(value.device, stream, context.scratch) if piece is None else _folder(context, self.step, value)
         with context.progress.launching(self.label, (value.index,), value.device):
             for block in value.blocks:
-                results.append(folds.fold_inside(self.step, block, folder))
+                results.append(record_folds.fold_inside(self.step, block, folder))
                 if piece is None or piece.is_last:
                     for buffer in folder.buffers:
                         context.scratch.recycle(buffer, stream)

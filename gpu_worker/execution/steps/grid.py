@@ -7,10 +7,10 @@ from functools import partial
 from typing import TypeVar
 
 from gpu_worker.device.memory.partition import Partition
-from gpu_worker.execution.grid.planes import GridByPlanes
+from gpu_worker.execution.passes.grid_planes import GridByPlanes
+from gpu_worker.execution.passes.run_context import BlockForm, RunContext
+from gpu_worker.execution.passes.step_handlers import ByPlanes, StepHandler, StepMessage, handles
 from gpu_worker.execution.plan_checks import check_halos, check_stencil, require
-from gpu_worker.execution.run_context import BlockForm, RunContext
-from gpu_worker.execution.step_handlers import ByPlanes, StepHandler, StepMessage, handles
 from gpu_worker.protocol.grids import ExchangeStep, GridShape, IterateStep, StencilStep, WindowStep
 from gpu_worker.protocol.messages import Plan
 

@@ -11,13 +11,13 @@ import numpy as np
 from gpu_worker.device.base import Buffer, Device
 from gpu_worker.device.memory.partition import Block, HeldArray, Partition
 from gpu_worker.device.memory.spill_files import store, sync
-from gpu_worker.execution.join_parts import SortedMatches, host_of, write_pairs_of_row
+from gpu_worker.execution.keys.join_parts import SortedMatches, host_of, write_pairs_of_row
+from gpu_worker.execution.keys.radix_sort import MOST_ROWS, TILE, key_type
+from gpu_worker.execution.keys.row_keys import RowKeys, keys_of, table_of
+from gpu_worker.execution.memory.row_chunks import row_bytes
+from gpu_worker.execution.passes.run_context import RunContext
+from gpu_worker.execution.passes.step_handlers import StepHandler, handles
 from gpu_worker.execution.plan_checks import require
-from gpu_worker.execution.radix_sort import MOST_ROWS, TILE, key_type
-from gpu_worker.execution.row_chunks import row_bytes
-from gpu_worker.execution.row_keys import RowKeys, keys_of, table_of
-from gpu_worker.execution.run_context import RunContext
-from gpu_worker.execution.step_handlers import StepHandler, handles
 from gpu_worker.protocol.errors import KeysRefused, OutOfMemory, PlanError
 from gpu_worker.protocol.payload import aligned, field_bytes
 from gpu_worker.protocol.plans import JoinByKeyStep, Plan
@@ -80,7 +80,7 @@ class JoinByKeyHandler(StepHandler[JoinByKeyStep]):
         """Return the fields of the pairs of two partitions on devices, and how many these are; in waves None where
         there is no room for them.
         """
-        work, other = RowKeys(context, left, self.step.key), RowKeys(context, right, self.step.key)
+        work, other = [RowKeys(context.streams, context.scratch, value, self.step.key) for value in (left, right)]
         dtypes = _dtypes(work.arrays, other.arrays)
         if not left.device.reaches(right.device):
             raise KeysRefused(f"{left.device.name} does not reach the memory of {right.device.name}")

@@ -9,11 +9,11 @@ from functools import partial
 import numpy as np
 
 from gpu_worker.device.memory.partition import Partition
-from gpu_worker.execution.fold_launches import FoldLaunches
 from gpu_worker.execution.grid.steps import Blocks
+from gpu_worker.execution.launches.fold_launches import FoldLaunches
+from gpu_worker.execution.passes.run_context import BlockForm, RunContext
+from gpu_worker.execution.passes.step_handlers import Cuts, StepHandler, every_row, handles
 from gpu_worker.execution.plan_checks import check_folds, check_groups, require
-from gpu_worker.execution.run_context import BlockForm, RunContext
-from gpu_worker.execution.step_handlers import Cuts, StepHandler, every_row, handles
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.messages import Accumulators, ExecStep, Field, Launch, MapFoldStep, Plan
 

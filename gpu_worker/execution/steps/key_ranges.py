@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from gpu_worker.device.memory.partition import Partition, PieceOfPartition
-from gpu_worker.execution.radix_sort import SORTING_BYTES
-from gpu_worker.execution.row_chunks import row_bytes
-from gpu_worker.execution.row_keys import RowKeys
-from gpu_worker.execution.run_context import RunContext
+from gpu_worker.execution.keys.radix_sort import SORTING_BYTES
+from gpu_worker.execution.keys.row_keys import RowKeys
+from gpu_worker.execution.memory.row_chunks import row_bytes
+from gpu_worker.execution.passes.run_context import RunContext
 from gpu_worker.execution.steps.partitioning import PartitionByKeyHandler
 from gpu_worker.execution.steps.wave_exchange import WaveExchange
 from gpu_worker.protocol.errors import OutOfMemory

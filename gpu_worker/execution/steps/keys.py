@@ -10,12 +10,12 @@ from typing import Protocol
 import numpy as np
 
 from gpu_worker.device.memory.partition import HeldArray, Partition
-from gpu_worker.execution.keyed_folds import folded_runs, rows_of_runs
-from gpu_worker.execution.keyed_rows import RowOrder
+from gpu_worker.execution.keys.keyed_folds import folded_runs, rows_of_runs
+from gpu_worker.execution.keys.keyed_rows import RowOrder
+from gpu_worker.execution.keys.row_keys import key_arrays
+from gpu_worker.execution.passes.run_context import RunContext
+from gpu_worker.execution.passes.step_handlers import Cuts, KeepingHandler, StepHandler, every_row, handles
 from gpu_worker.execution.plan_checks import check_folds, dtype_of, require
-from gpu_worker.execution.row_keys import key_arrays
-from gpu_worker.execution.run_context import RunContext
-from gpu_worker.execution.step_handlers import Cuts, KeepingHandler, StepHandler, every_row, handles
 from gpu_worker.execution.steps.results import placed
 from gpu_worker.protocol.errors import KeysRefused, PlanError
 from gpu_worker.protocol.keys import NUMBERS, of_value

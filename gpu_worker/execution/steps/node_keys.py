@@ -10,10 +10,10 @@ import numpy as np
 from gpu_worker.device.base import Buffer
 from gpu_worker.device.memory.partition import HeldArray, Partition
 from gpu_worker.exchange.base import JoinedWorld
-from gpu_worker.execution.node_rows import NodeMessages, NodePlan, NodeShare, RowFields, rounds_of
-from gpu_worker.execution.row_exchange import OrderedExchange, RowExchange
-from gpu_worker.execution.row_keys import in_order
-from gpu_worker.execution.run_context import RunContext
+from gpu_worker.execution.keys.node_rows import NodeMessages, NodePlan, NodeShare, RowFields, rounds_of
+from gpu_worker.execution.keys.row_exchange import OrderedExchange, RowExchange
+from gpu_worker.execution.keys.row_keys import in_order
+from gpu_worker.execution.passes.run_context import RunContext
 from gpu_worker.protocol.errors import KeysRefused, OutOfMemory, PlanError
 from gpu_worker.protocol.messages import Field
 from gpu_worker.system.failpoints import failpoint

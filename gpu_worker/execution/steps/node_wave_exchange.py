@@ -14,9 +14,9 @@ import numpy as np
 from gpu_worker.device.base import Device
 from gpu_worker.device.memory.partition import HeldArray, Partition
 from gpu_worker.device.memory.spill_files import store, sync
-from gpu_worker.execution.node_rows import NodeMessages, NodePlan, NodeShare, rounds_of
-from gpu_worker.execution.row_chunks import row_bytes
-from gpu_worker.execution.run_context import RunContext
+from gpu_worker.execution.keys.node_rows import NodeMessages, NodePlan, NodeShare, rounds_of
+from gpu_worker.execution.memory.row_chunks import row_bytes
+from gpu_worker.execution.passes.run_context import RunContext
 from gpu_worker.execution.steps.node_keys import NodeKeys
 from gpu_worker.execution.steps.wave_exchange import AnyExchange, Partitioner, WaveExchange
 from gpu_worker.protocol.errors import KeysRefused, PlanError

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from gpu_worker.device.memory.partition import Partition
-from gpu_worker.execution.run_context import BlockForm, RunContext
-from gpu_worker.execution.step_handlers import Cuts, StepHandler, every_row, handles
+from gpu_worker.execution.passes.run_context import BlockForm, RunContext
+from gpu_worker.execution.passes.step_handlers import Cuts, StepHandler, every_row, handles
 from gpu_worker.protocol.messages import Field, KeysStep, Launch, ValuesStep
 
 

@@ -10,16 +10,16 @@ import numpy as np
 
 from gpu_worker.device.base import Buffer, Device
 from gpu_worker.device.memory.partition import HeldArray, Partition
-from gpu_worker.execution.keyed_rows import RowOrder, unordered
+from gpu_worker.execution.keys.keyed_rows import RowOrder, unordered
+from gpu_worker.execution.keys.radix_sort import MOST_ROWS
+from gpu_worker.execution.keys.row_exchange import MOST_PARTS as MOST_AT_ONCE
+from gpu_worker.execution.keys.row_exchange import OrderedExchange, RowExchange
+from gpu_worker.execution.keys.row_keys import RowKeys, in_order, words_of
+from gpu_worker.execution.memory.row_chunks import row_bytes
+from gpu_worker.execution.memory.row_memory import arrays_of_rows
+from gpu_worker.execution.passes.run_context import RunContext
+from gpu_worker.execution.passes.step_handlers import Cuts, every_row, handles
 from gpu_worker.execution.plan_checks import require
-from gpu_worker.execution.radix_sort import MOST_ROWS
-from gpu_worker.execution.row_chunks import row_bytes
-from gpu_worker.execution.row_exchange import MOST_PARTS as MOST_AT_ONCE
-from gpu_worker.execution.row_exchange import OrderedExchange, RowExchange
-from gpu_worker.execution.row_keys import RowKeys, in_order, words_of
-from gpu_worker.execution.row_memory import arrays_of_rows
-from gpu_worker.execution.run_context import RunContext
-from gpu_worker.execution.step_handlers import Cuts, every_row, handles
 from gpu_worker.execution.steps.keys import KeyedStep, refuse_nan
 from gpu_worker.execution.steps.node_keys import NodeKeys, check_reach
 from gpu_worker.execution.steps.node_wave_exchange import NodeWaveExchange
@@ -63,7 +63,7 @@ class PartitionByKeyHandler(KeyedStep):
 
     def _exchange_rows(self, context: RunContext, values: Sequence[Partition]) -> list[Partition]:
         fields = _common_fields(values)
-        keys = [RowKeys(context, value, self.step.key) for value in values]
+        keys = [RowKeys(context.streams, context.scratch, value, self.step.key) for value in values]
         bounds = None if self.step.how == "hash" else self.edges(
             in_order(np.concatenate(self.samples(keys, len(keys)))))
         self.report_bounds(context, keys, bounds)
@@ -93,7 +93,7 @@ class PartitionByKeyHandler(KeyedStep):
         keys: list[RowKeys] = []
 
         def samples(partitions: int) -> Sequence[np.ndarray]:
-            keys.extend(RowKeys(context, value, self.step.key) for value in values)
+            keys.extend(RowKeys(context.streams, context.scratch, value, self.step.key) for value in values)
             return self.samples(keys, partitions)
 
         bounds = None if self.step.how == "hash" else self.edges(nodes.bounds(samples))
@@ -102,7 +102,7 @@ class PartitionByKeyHandler(KeyedStep):
         def count() -> Sequence[RowExchange | OrderedExchange]:
             check_reach([*values, *[self.empty(context, part) for part in range(min(self.step.parts, 64))]])
             _common_fields(values) if values else ()
-            keys[:] = keys or [RowKeys(context, value, self.step.key) for value in values]
+            keys[:] = keys or [RowKeys(context.streams, context.scratch, value, self.step.key) for value in values]
             return [exchange for exchange, _ in self.counted(context, values, keys, bounds, apart=True)]
 
         plan, exchanges = nodes.agreed(count)

@@ -9,10 +9,10 @@ import numpy as np
 
 from gpu_worker.device.memory.partition import Partition
 from gpu_worker.device.memory.tiers import PLACES
+from gpu_worker.execution.memory.tier_copies import copied_below
+from gpu_worker.execution.passes.run_context import BlockForm, RunContext
+from gpu_worker.execution.passes.step_handlers import ByPlanes, Cuts, KeepingHandler, StepHandler, every_row, handles
 from gpu_worker.execution.plan_checks import check_over, require
-from gpu_worker.execution.run_context import BlockForm, RunContext
-from gpu_worker.execution.step_handlers import ByPlanes, Cuts, KeepingHandler, StepHandler, every_row, handles
-from gpu_worker.execution.tier_copies import copied_below
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.messages import FetchStep, Field, KeepStep, Launch, Plan
 

@@ -11,12 +11,12 @@ import numpy as np
 
 from gpu_worker.device.base import Buffer
 from gpu_worker.device.memory.partition import HeldArray, Partition
-from gpu_worker.execution import sampling
-from gpu_worker.execution.keyed_rows import RowOrder, ordered
+from gpu_worker.execution.keys.keyed_rows import RowOrder, ordered
+from gpu_worker.execution.keys.radix_sort import MOST_ROWS
+from gpu_worker.execution.passes.run_context import RunContext
+from gpu_worker.execution.passes.step_handlers import Cuts, StepHandler, every_row, handles
 from gpu_worker.execution.plan_checks import require
-from gpu_worker.execution.radix_sort import MOST_ROWS
-from gpu_worker.execution.run_context import RunContext
-from gpu_worker.execution.step_handlers import Cuts, StepHandler, every_row, handles
+from gpu_worker.execution.steps import sampling
 from gpu_worker.execution.steps.keys import order_of
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.messages import Field, Launch, Plan

@@ -8,12 +8,12 @@ from functools import partial
 from operator import attrgetter
 
 from gpu_worker.device.memory.partition import HeldArray, Partition
-from gpu_worker.execution.radix_sort import SORTING_BYTES, RadixSort
-from gpu_worker.execution.row_chunks import row_bytes
-from gpu_worker.execution.row_keys import key_arrays
-from gpu_worker.execution.row_memory import arrays_of_rows
-from gpu_worker.execution.run_context import RunContext
-from gpu_worker.execution.step_handlers import handles
+from gpu_worker.execution.keys.radix_sort import SORTING_BYTES, RadixSort
+from gpu_worker.execution.keys.row_keys import key_arrays
+from gpu_worker.execution.memory.row_chunks import row_bytes
+from gpu_worker.execution.memory.row_memory import arrays_of_rows
+from gpu_worker.execution.passes.run_context import RunContext
+from gpu_worker.execution.passes.step_handlers import handles
 from gpu_worker.execution.steps.key_ranges import RangesOfKeys
 from gpu_worker.execution.steps.keys import KeyedStep, refuse_nan
 from gpu_worker.protocol.plans import SortByKeyStep

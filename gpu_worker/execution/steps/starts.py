@@ -8,9 +8,9 @@ import numpy as np
 
 from gpu_worker.device.memory.partition import Block, HeldArray, Partition
 from gpu_worker.device.memory.registry import Registry
-from gpu_worker.execution.placement import device_of
-from gpu_worker.execution.run_context import RunContext
-from gpu_worker.execution.step_handlers import StepHandler, handles
+from gpu_worker.execution.passes.run_context import RunContext
+from gpu_worker.execution.passes.step_handlers import StepHandler, handles
+from gpu_worker.execution.scheduling.placement import device_of
 from gpu_worker.protocol.errors import ProtocolError
 from gpu_worker.protocol.messages import Input, LoadStep, PutStep, Signature
 from gpu_worker.protocol.payload import aligned, block_bytes, field_bytes, field_offsets

@@ -10,14 +10,14 @@ import numpy as np
 from gpu_worker.device.base import Device, Stream
 from gpu_worker.device.memory.partition import Block, HeldArray, Partition
 from gpu_worker.exchange.base import JoinedWorld
-from gpu_worker.execution import key_totals, partial_folds
-from gpu_worker.execution.held_tables import KEYS, TABLE, VALUES
-from gpu_worker.execution.node_tables import joined_by_all
-from gpu_worker.execution.partial_folds import FoldResult, PartitionFold
+from gpu_worker.execution.folds import key_totals, partial_folds
+from gpu_worker.execution.folds.node_tables import joined_by_all
+from gpu_worker.execution.folds.partial_folds import FoldResult, PartitionFold
+from gpu_worker.execution.keys.radix_sort import RowKernels
+from gpu_worker.execution.memory.held_tables import KEYS, TABLE, VALUES
+from gpu_worker.execution.passes.run_context import RunContext
+from gpu_worker.execution.passes.step_handlers import KeepingHandler, handles
 from gpu_worker.execution.plan_checks import dtype_of, require
-from gpu_worker.execution.radix_sort import RowKernels
-from gpu_worker.execution.run_context import RunContext
-from gpu_worker.execution.step_handlers import KeepingHandler, handles
 from gpu_worker.protocol.errors import KeysRefused, PlanError
 from gpu_worker.protocol.messages import Field, KeepStep, Plan
 from gpu_worker.protocol.payload import field_bytes

@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 
 from gpu_worker.device.memory.partition import HeldArray, Partition
-from gpu_worker.execution.run_context import BlockForm, RunContext
-from gpu_worker.execution.step_handlers import ByPlanes, Cuts, StepHandler, every_row, handles
+from gpu_worker.execution.passes.run_context import BlockForm, RunContext
+from gpu_worker.execution.passes.step_handlers import ByPlanes, Cuts, StepHandler, every_row, handles
 from gpu_worker.protocol.messages import Field, Launch, ToDeviceStep, ToHostStep
 from gpu_worker.protocol.payload import Payload, aligned
 

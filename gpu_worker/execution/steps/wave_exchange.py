@@ -12,11 +12,11 @@ import numpy as np
 from gpu_worker.device.base import Device
 from gpu_worker.device.memory.partition import Block, HeldArray, Partition
 from gpu_worker.device.memory.spill_files import store, sync
-from gpu_worker.execution.radix_sort import MOST_ROWS
-from gpu_worker.execution.row_chunks import row_bytes
-from gpu_worker.execution.row_exchange import OrderedExchange, RowExchange
-from gpu_worker.execution.row_keys import RowKeys, in_order
-from gpu_worker.execution.run_context import RunContext
+from gpu_worker.execution.keys.radix_sort import MOST_ROWS
+from gpu_worker.execution.keys.row_exchange import OrderedExchange, RowExchange
+from gpu_worker.execution.keys.row_keys import RowKeys, in_order
+from gpu_worker.execution.memory.row_chunks import row_bytes
+from gpu_worker.execution.passes.run_context import RunContext
 from gpu_worker.protocol.errors import OutOfMemory, PlanError
 from gpu_worker.protocol.payload import aligned
 from gpu_worker.protocol.plans import PartitionByKeyStep
@@ -140,7 +140,7 @@ class WaveExchange:
         return self._context.each(self._by, there, self._context.to_device)
 
     def _keys(self, values: Sequence[Partition]) -> list[RowKeys]:
-        return [RowKeys(self._context, value, self._step.key) for value in values]
+        return [RowKeys(self._context.streams, self._context.scratch, value, self._step.key) for value in values]
 
     def _check_alike(self, value: Partition) -> None:
         fields = list(value.blocks[0])
