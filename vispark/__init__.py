@@ -43,14 +43,14 @@ from vispark.errors import (
 
 if TYPE_CHECKING:
     from vispark import random as random
-    from vispark.api.attaching import attach, publications
-    from vispark.api.explain import translate
-    from vispark.api.gpu_profile import gpu_profile
-    from vispark.api.grid import Grid
-    from vispark.api.keyed_tables import KeyedTable
+    from vispark.api.grids.grid import Grid
+    from vispark.api.keys.keyed_tables import KeyedTable
     from vispark.api.notebook.extension import load_ipython_extension
-    from vispark.api.table_readers import from_dataframe, read_csv, read_orc, read_parquet
-    from vispark.api.text_readers import read_text
+    from vispark.api.rdds.explain import translate
+    from vispark.api.rdds.gpu_profile import gpu_profile
+    from vispark.api.sources.attaching import attach, publications
+    from vispark.api.sources.table_readers import from_dataframe, read_csv, read_orc, read_parquet
+    from vispark.api.sources.text_readers import read_text
     from vispark.api.udfs.added import with_column
     from vispark.api.udfs.translated import udf
     from vispark.api.vrdd import VRDD
@@ -117,12 +117,12 @@ __all__ = [
 
 # Each Python worker of Spark's imports this package, and most need none of these.
 __getattr__, __dir__ = _names_of(__name__, {
-    "vispark.api.attaching": ("attach", "publications"),
-    "vispark.api.gpu_profile": ("gpu_profile",),
-    "vispark.api.grid": ("Grid",),
-    "vispark.api.keyed_tables": ("KeyedTable",),
-    "vispark.api.table_readers": ("from_dataframe", "read_csv", "read_orc", "read_parquet"),
-    "vispark.api.text_readers": ("read_text",),
+    "vispark.api.sources.attaching": ("attach", "publications"),
+    "vispark.api.rdds.gpu_profile": ("gpu_profile",),
+    "vispark.api.grids.grid": ("Grid",),
+    "vispark.api.keys.keyed_tables": ("KeyedTable",),
+    "vispark.api.sources.table_readers": ("from_dataframe", "read_csv", "read_orc", "read_parquet"),
+    "vispark.api.sources.text_readers": ("read_text",),
     "vispark.api.vrdd": ("VRDD",),
     "vispark.data.grid.key": ("BlockKey",),
     "vispark.runtime.monitor.dashboard": ("dashboard",),
@@ -144,7 +144,7 @@ class _Package(ModuleType):
 
     @property
     def translate(self) -> Any:
-        return import_module("vispark.api.explain").translate
+        return import_module("vispark.api.rdds.explain").translate
 
     @translate.setter
     def translate(self, package: ModuleType) -> None:

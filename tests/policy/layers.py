@@ -120,6 +120,19 @@ _WITHIN: dict[str, dict[str, tuple[str, ...]]] = {
         "plans": ("plan_checks", "scheduling", "memory", "launches", "grid", "replay", "passes", "steps"),
         "executor": ("scheduling", "folds", "grid", "replay", "passes", "plans"),
     },
+    "vispark.api": {
+        "rdds": (),
+        "operations": ("rdds",),
+        "keys": ("rdds", "operations"),
+        "actions": ("rdds", "operations", "keys"),
+        "transformations": ("rdds", "keys"),
+        "vrdd": ("rdds", "operations", "keys", "actions", "transformations"),
+        "sources": ("rdds", "actions", "vrdd"),
+        "grids": ("rdds", "operations", "vrdd"),
+        "udfs": ("rdds",),
+        "notebook": (),
+        "patch_pyspark": ("vrdd",),
+    },
 }
 WITHIN = {package: {f"{package}.{name}": tuple([f"{package}.{each}" for each in allowed])
                     for name, allowed in contracts.items()} for package, contracts in _WITHIN.items()}
@@ -129,6 +142,16 @@ ORDER_WITHIN: dict[str, dict[str, tuple[str, ...]]] = {
     "gpu_worker.execution": dict.fromkeys(
         ("scheduling", "memory", "folds", "launches", "keys", "grid", "replay", "passes", "steps", "plans"),
         ("device process",)),
+    "vispark.api": {
+        "rdds": ("driver", "task"),
+        "operations": ("driver",),
+        "keys": ("driver", "task"),
+        "actions": ("driver", "task"),
+        "sources": ("driver", "task"),
+        "grids": ("driver", "task"),
+        "udfs": ("driver", "task"),
+        "notebook": ("driver",),
+    },
 }
 
 #: The packages' roots gather what is public and may import everything.

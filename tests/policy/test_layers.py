@@ -71,7 +71,7 @@ def test_the_tour_has_the_packages_in_their_order():
 
 
 @pytest.mark.parametrize(("path", "source"), [
-    ("vispark/data/grid/key.py", "if TYPE_CHECKING:\n    from vispark.api.grid import Grid\n"),
+    ("vispark/data/grid/key.py", "if TYPE_CHECKING:\n    from vispark.api.grids.grid import Grid\n"),
     ("gpu_worker/device/base.py", "from gpu_worker.device.memory import bindings\n"),
     ("vispark/translate/ir/forms.py", "import vispark.translate.codegen.scalar\n"),
     ("vispark/api/vrdd.py", "from gpu_worker.daemon import daemon\n"),

@@ -30,7 +30,7 @@ FOUND = [
      "    try:\n        pass\n    except Exception:\n        pass\n"),
     (rules.unpickling, "gpu_worker/daemon/daemon.py", "pickle.loads(b'')"),
     (rules.unpickling, "vispark/runtime/client.py", "from cloudpickle import loads"),
-    (rules.kind_names, "vispark/api/explain.py", "way = worker.transport == 'relay'"),
+    (rules.kind_names, "vispark/api/rdds/explain.py", "way = worker.transport == 'relay'"),
     (rules.kind_names, "gpu_worker/execution/scheduling/streams.py", "if kind not in ('cuda', 'other'): pass"),
     (rules.target_names, "vispark/translate/kernel.py", "text = '#ifdef __CUDA_ON_HOST__'"),
     (rules.target_names, "gpu_worker/device/include/vispark/rows.h", "#if __CUDA_ARCH__ < 800"),

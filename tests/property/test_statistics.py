@@ -17,7 +17,8 @@ from pyspark import SparkContext
 
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import exact, host_context, in_partitions
-from vispark.api import local_rdd, order_statistics
+from vispark.api.actions import order_statistics
+from vispark.api.rdds import local_rdd
 from vispark.errors import TaskError
 
 EXAMPLES = int(os.environ.get("VISPARK_EXAMPLES", "15"))

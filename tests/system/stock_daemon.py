@@ -21,7 +21,7 @@ import pytest
 from pyspark import daemon
 
 import vispark
-from vispark.api import received_rdd
+from vispark.api.rdds import received_rdd
 from vispark.runtime.executor import tasks
 from vispark.translate import fusion
 

@@ -164,7 +164,7 @@ def test_an_error_behind_a_shuffle_names_the_users_line(held: VRDD, name: str):
 def test_what_spark_makes_of_a_vrdd_is_pysparks_own_but_for_errors(held: VRDD):
     pairs = held.map(lambda x: (int(x), x))
     for derived in (pairs.groupByKey(), pairs.partitionBy(2), held.union(held), pairs.join(pairs), held.zip(held)):
-        assert isinstance(derived, RDD) and type(derived).__module__ == "vispark.api.derived_rdd"
+        assert isinstance(derived, RDD) and type(derived).__module__ == "vispark.api.rdds.derived_rdd"
     assert sorted(pairs.join(pairs).mapValues(sum).collect()) == [(1, 2.0), (2, 4.0)]
     assert pairs.groupByKey().mapValues(sum).cache("GPU").count() == 2
 

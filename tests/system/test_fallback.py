@@ -15,7 +15,7 @@ from pyspark import RDD, SparkContext
 from tests.system.test_folds import spark_jobs
 from tests.system.vrdd_tools import exact
 from vispark import VRDD, FallbackWarning, PlanError
-from vispark.api import fallback, local_rdd
+from vispark.api.rdds import fallback, local_rdd
 from vispark.errors import TaskError
 from vispark.runtime.driver.session import Session
 

@@ -15,7 +15,7 @@ from tests.system.test_folds import spark_jobs
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import connect_threads, exact, host_context
 from vispark import VRDD, FallbackWarning, random
-from vispark.api import local_rdd
+from vispark.api.rdds import local_rdd
 from vispark.runtime.driver.session import Session
 
 NUMBERS = [float(x * 7 % 31) for x in range(60)]

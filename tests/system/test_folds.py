@@ -16,7 +16,7 @@ from pyspark import RDD, SparkContext
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import cost, exact, host_context, in_partitions, multiset
 from vispark import VRDD, PlanError
-from vispark.api import local_rdd
+from vispark.api.rdds import local_rdd
 from vispark.runtime.driver.session import Session
 from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED
 

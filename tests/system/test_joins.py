@@ -15,7 +15,7 @@ from tests.system.test_folds import spark_jobs
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import exact, host_context, in_partitions
 from vispark import FallbackWarning, PlanError
-from vispark.api import local_rdd
+from vispark.api.rdds import local_rdd
 
 SCALE = np.float32(0.5)
 

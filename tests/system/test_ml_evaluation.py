@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import EagerPool, cost, host_context
-from vispark.api import fallback
+from vispark.api.rdds import fallback
 from vispark.errors import FallbackWarning
 from vispark.ml import classification, clustering, evaluation, loads, regression
 from vispark.ml import tuning as selection

@@ -12,7 +12,7 @@ from pyspark import SparkContext
 from tests.optional import needed
 from tests.system.vrdd_tools import warm_up
 from vispark import Grid, PlanError, stencil
-from vispark.api.plotting import MOST_BYTES
+from vispark.api.grids.plotting import MOST_BYTES
 from vispark.runtime.driver.session import Session
 
 pyplot = needed("matplotlib.pyplot")

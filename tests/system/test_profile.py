@@ -16,7 +16,7 @@ from tests.system.topology import Topology
 from tests.system.vrdd_tools import cost, used, warm_up
 from tests.unit.test_profiling import trace
 from vispark import IN, CompileError, Kernels
-from vispark.api import eager
+from vispark.api.rdds import eager
 from vispark.runtime.driver.session import BATCH, Session
 
 #: Jobs that Spark remembers.

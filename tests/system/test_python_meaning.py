@@ -16,8 +16,10 @@ from tests.system.test_fallback import with_fallback
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import exact, host_context
 from vispark import VRDD, FallbackWarning
-from vispark.api import fallback, keyed_operations, local_rdd, python_meaning
-from vispark.api.python_meaning import _folded
+from vispark.api.keys import keyed_operations
+from vispark.api.operations import python_meaning
+from vispark.api.operations.python_meaning import _folded
+from vispark.api.rdds import fallback, local_rdd
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,8 @@ from tests.system.topology import Topology
 from tests.system.vrdd_tools import cost, host_context, report, used, warm_up
 from tests.system.worker_tools import eventually
 from vispark import IN, CompileError, Grid, KernelFault, Kernels, RecordError, stencil
-from vispark.api import device_ops, eager, grid_ops, lineage_walk, recorded_rdd
+from vispark.api.operations import device_ops, grid_ops
+from vispark.api.rdds import eager, lineage_walk, recorded_rdd
 from vispark.plan import ops
 from vispark.plan.ops import Lineage, RecordedOperation
 from vispark.runtime.driver import recovery, release_queue

@@ -12,7 +12,8 @@ from tests.system.test_folds import spark_jobs
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import exact, host_context
 from vispark import VRDD, PlanError
-from vispark.api import local_rdd, order_statistics
+from vispark.api.actions import order_statistics
+from vispark.api.rdds import local_rdd
 
 NUMBERS = [float(x * 7 % 31) / 4 - 2 for x in range(60)]
 RECORDS: dict[str, list] = {

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from vispark.api.gpu_profile import _share
+from vispark.api.rdds.gpu_profile import _share
 from vispark.errors import DeviceUnavailable
 from vispark.runtime.executor import assigned_gpus
 from vispark.runtime.executor.assigned_gpus import AssignedGpus, on_machine

@@ -15,8 +15,8 @@ from pyspark import cloudpickle
 from gpu_worker.protocol.errors import PlanError, RecordError
 from tests.grid_reference import padded
 from vispark import BlockKey, Grid
-from vispark.api.gather import CellSelection
-from vispark.api.scatter import boxes
+from vispark.api.grids.gather import CellSelection
+from vispark.api.grids.scatter import boxes
 from vispark.data.grid import npy
 from vispark.data.grid.boundary import boundary_values, number_for
 from vispark.data.grid.spec import Edge

@@ -67,8 +67,8 @@ def test_a_task_that_relays_a_plan_imports_neither_operations_nor_the_translator
 @pytest.mark.slow
 @pytest.mark.parametrize("statement", [
     "import vispark, vispark.translate as _\nassert callable(vispark.translate)",
-    "import vispark.translate.fusion\nassert vispark.translate.__module__ == 'vispark.api.explain'",
-    "from vispark import translate\nassert translate.__module__ == 'vispark.api.explain'",
+    "import vispark.translate.fusion\nassert vispark.translate.__module__ == 'vispark.api.rdds.explain'",
+    "from vispark import translate\nassert translate.__module__ == 'vispark.api.rdds.explain'",
     "from vispark import *\nassert VRDD and translate and IN",
     "from vispark.translate import fuse, trace\nimport vispark.translate.kernel",
 ])

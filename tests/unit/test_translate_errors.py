@@ -22,7 +22,7 @@ from scipy import special
 from gpu_worker.protocol.errors import PlanError
 from tests.golden.case import rows
 from tests.golden.harness import record_of
-from vispark.api.explain import translate
+from vispark.api.rdds.explain import translate
 from vispark.translate import ElementField, ElementSpec, TranslationError, specialise, stencil, trace
 
 NUMBERS = np.float32([1, 2])

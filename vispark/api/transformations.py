@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from vispark._utils.boundary import brief
-from vispark.api.fallback import is_asked_for_by_user, report_fallback
-from vispark.api.keyed import pairs_of
+from vispark.api.keys.keyed import pairs_of
+from vispark.api.rdds.fallback import is_asked_for_by_user, report_fallback
 from vispark.data.records.pairs import not_pairs
 
 _Class = TypeVar("_Class", bound=type)

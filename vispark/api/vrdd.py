@@ -1,7 +1,7 @@
 """Virtual RDD: an RDD whose records live in GPU workers, and the table of what users call on it.
 
-Each operation is a function of the :class:`~vispark.api.recorded_rdd.RecordedRDD` that it is called on, in the module
-of its group; here it gets its name. What Spark is asked of a VRDD (a shuffle, a save) it is given by
+Each operation is a function of the :class:`~vispark.api.rdds.recorded_rdd.RecordedRDD` that it is called on, in the
+module of its group; here it gets its name. What Spark is asked of a VRDD (a shuffle, a save) it is given by
 :meth:`VRDD.recv`; what can be answered from cached data is answered by the workers, without a Spark job.
 """
 
@@ -12,23 +12,12 @@ from typing import Any
 from pyspark import RDD
 
 from vispark._utils.boundary import brief_errors
-from vispark.api import (
-    actions,
-    appearance,
-    device_ops,
-    eager,
-    folds,
-    grid_ops,
-    keyed_operations,
-    keyed_tables,
-    plan_texts,
-    publishing,
-    sampling,
-    statistics,
-    table_ops,
-)
-from vispark.api.derived_rdd import derives
-from vispark.api.recorded_rdd import RecordedRDD
+from vispark.api.actions import fetches, folds, publishing, sampling, statistics
+from vispark.api.keys import keyed_operations, keyed_tables
+from vispark.api.operations import device_ops, grid_ops, table_ops
+from vispark.api.rdds import appearance, eager, plan_texts
+from vispark.api.rdds.derived_rdd import derives
+from vispark.api.rdds.recorded_rdd import RecordedRDD
 from vispark.api.transformations import tells_of_transformations
 from vispark.plan import ops
 
@@ -60,22 +49,22 @@ class VRDD(RecordedRDD):
     iterate = grid_ops.iterate
 
     # Actions that workers answer.
-    collect = actions.collect
-    take = actions.take
-    first = actions.first
-    isEmpty = actions.isEmpty
-    count = actions.count
-    toNumpy = actions.toNumpy
+    collect = fetches.collect
+    take = fetches.take
+    first = fetches.first
+    isEmpty = fetches.isEmpty
+    count = fetches.count
+    toNumpy = fetches.toNumpy
 
     # Actions that Spark answers.
-    collectAsMap = actions.by_spark("collectAsMap")
-    countApproxDistinct = actions.by_spark("countApproxDistinct")
-    foreach = actions.by_spark("foreach")
-    foreachPartition = actions.by_spark("foreachPartition")
-    lookup = actions.by_spark("lookup")
-    meanApprox = actions.by_spark("meanApprox")
-    reduceByKeyLocally = actions.by_spark("reduceByKeyLocally")
-    sumApprox = actions.by_spark("sumApprox")
+    collectAsMap = fetches.by_spark("collectAsMap")
+    countApproxDistinct = fetches.by_spark("countApproxDistinct")
+    foreach = fetches.by_spark("foreach")
+    foreachPartition = fetches.by_spark("foreachPartition")
+    lookup = fetches.by_spark("lookup")
+    meanApprox = fetches.by_spark("meanApprox")
+    reduceByKeyLocally = fetches.by_spark("reduceByKeyLocally")
+    sumApprox = fetches.by_spark("sumApprox")
 
     # Folds.
     reduce = folds.reduce

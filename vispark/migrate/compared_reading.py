@@ -9,7 +9,7 @@ import numpy as np
 from py4j.protocol import Py4JError
 from pyspark import RDD
 
-from vispark.api.text_readers import read_text
+from vispark.api.sources.text_readers import read_text
 from vispark.errors import VisparkError
 from vispark.migrate.capture import RunCapture
 from vispark.migrate.from_capture import programs_of, recorded_calls

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vispark.api.keyed import not_whole
+from vispark.api.keys.keyed import not_whole
 from vispark.errors import VisparkError
 from vispark.migrate.functions import Verdict, first_line
 from vispark.migrate.typed import PAIRS, AnyFunction, as_dicts, is_of_pairs, of_dicts, schema_of, typed_verdict

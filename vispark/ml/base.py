@@ -10,7 +10,7 @@ from pyspark.ml.util import JavaMLReader
 from pyspark.ml.wrapper import JavaModel
 from pyspark.sql import Column, DataFrame
 
-from vispark.api import fallback
+from vispark.api.rdds import fallback
 from vispark.api.vrdd import VRDD
 from vispark.errors import OutOfMemory, RecordError
 from vispark.ml.java import JavaObjects

@@ -10,7 +10,7 @@ from pyspark.ml.linalg import VectorUDT
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import NumericType
 
-from vispark.api import fallback
+from vispark.api.rdds import fallback
 from vispark.api.vrdd import VRDD
 from vispark.errors import OutOfMemory, RecordError
 from vispark.ml import metrics

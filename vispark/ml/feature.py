@@ -11,7 +11,7 @@ from pyspark.ml.common import _java2py
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
-from vispark.api import fallback
+from vispark.api.rdds import fallback
 from vispark.api.vrdd import VRDD
 from vispark.data.tables.dataframe import arrow_batches
 from vispark.errors import RecordError

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from vispark.api import folds
+from vispark.api.actions import folds
 from vispark.api.vrdd import VRDD
 from vispark.ml.base import Unsuited
 from vispark.ml.moments import totals

@@ -19,7 +19,7 @@ from pyspark.sql.types import _parse_datatype_string
 from pyspark.sql.udf import UserDefinedFunction
 
 from vispark._utils.boundary import brief, brief_errors
-from vispark.api.explain import content_of
+from vispark.api.rdds.explain import content_of
 from vispark.api.udfs.plain import FallbackComputation, PlainComputation
 from vispark.api.udfs.returns import ReturnType, check_type, ddl
 from vispark.api.udfs.task import TranslatedComputation, UdfParameters, UdfTask

@@ -31,7 +31,7 @@ def grid_of(description: GridSpec, fields: tuple[tuple[str, str], ...]) -> GridL
 
     The class is the API's, above this package; keys that come in pickles name it, too.
     """
-    return cast(GridLike, import_module("vispark.api.grid").restored(description, fields, {}))
+    return cast(GridLike, import_module("vispark.api.grids.grid").restored(description, fields, {}))
 
 
 @total_ordering
