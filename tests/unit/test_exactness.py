@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -162,6 +163,17 @@ def test_a_vmaps_numbers_of_64_bits_are_pythons():
         assert why_no_exact_join(trace(length), FLOATS, is_mapped=True) == ""
         assert "of NumPy's" in why_no_exact_join(trace(length), FLOATS)
     assert why_no_exact_join(trace(lambda a, b: np.float32(a)), FLOATS, is_mapped=True) != ""
+
+
+@pytest.mark.parametrize("of", [OfNumPy("float64"), OfNumPy("int64"), (OfNumPy("float64"), Range("int", 0, 9))])
+def test_a_vmaps_numbers_of_numpys_stay_numpys(of: Any):
+    def farthest(a, b):
+        return a if abs(a) > abs(b) else b
+
+    def first(a, b):
+        return a if abs(a[0]) > abs(b[0]) else b
+
+    assert why_no_exact_join(trace(first if isinstance(of, tuple) else farthest), of, is_mapped=True) == ""
 
 
 def test_results_are_of_one_type_of_pythons():

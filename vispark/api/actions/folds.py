@@ -442,9 +442,9 @@ def reduceByKey(vrdd: RecordedRDD, func: Callable[[Any, Any], Any], numPartition
         As for any RDD.
     numKeys : int, optional
         Promises that the keys are ints in [0, numKeys), computed by a ``vmap``. On cached data the fold then runs
-        in the workers if ``func`` can be lowered, as for :meth:`reduce`, in tables with a cell for each key; it is
-        a Spark job where these would have 2**31 numbers or more, or more than 32768 keys and 8 for each record.
-        By a function that is no operator values are sorted by key, whether it is given or not.
+        in the workers if ``func`` can be lowered, as for :meth:`reduce`, in tables with a cell for each key. Where
+        these would have 2**31 numbers or more, or more than 32768 keys and 8 for each record, and by a function that
+        is no operator, values are sorted by key there, as if it were not given.
     dtype : dtype, optional
         ``np.float64`` gives sums of float32 as they are added up, as for :meth:`reduce`.
 

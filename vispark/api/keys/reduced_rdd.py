@@ -126,9 +126,20 @@ class ReducedRDD(DriverRDD, Referable):
         return explained(self._source, self._request, schema, sources)
 
     @cached_property
+    def _is_table(self) -> bool:
+        """Whether values are folded into a table of all keys, and not sorted by key."""
+        request = self._request
+        if self._is_joined or not isinstance(request, ByKey):
+            return False
+        if not request.has_many_keys or self._double or "table" in self.__dict__ or not self._source._is_held():
+            return True
+        contents = [each for each in self._source._results() if each.count]
+        return not contents or not request.why_no_table(contents)
+
+    @cached_property
     def _in_workers(self) -> RDD[Any] | None:
-        """The VRDD that workers make where the number of keys was not given; None where Spark is to fold."""
-        if self._double or (self._places[2] and not self._is_joined):
+        """The VRDD that workers make by a sort; None where there is a table of all keys, or where Spark is to fold."""
+        if self._double or self._is_table:
             return None
         partitioner = self.partitioner
         reduced: RDD[Any] | None
@@ -152,7 +163,7 @@ class ReducedRDD(DriverRDD, Referable):
         return self._ordinary() if self._held is None else self._held
 
     def _records(self) -> list[Any] | None:
-        if not self._places[2] or (self._is_joined and "table" not in self.__dict__):
+        if "table" not in self.__dict__ and not self._is_table:
             return None
         with self._lock:
             if not self._evaluated:

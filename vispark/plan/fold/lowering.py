@@ -129,9 +129,14 @@ class ByKey:
         if isinstance(fields, str):
             return fields
         fields = _in_double(fields, values) if self.double else fields
-        return self._too_many(contents) or FoldByKeyStep("0", self.groups, fields)
+        return self.why_no_table(contents) or FoldByKeyStep("0", self.groups, fields)
 
-    def _too_many(self, contents: Sequence[PartitionSchema]) -> str:
+    @property
+    def has_many_keys(self) -> bool:
+        """Whether it goes by the records whether tables of all keys pay."""
+        return self.groups > _FEW_KEYS
+
+    def why_no_table(self, contents: Sequence[PartitionSchema]) -> str:
         """Return the reason why tables of all keys do not fit or pay; "" if they do."""
         records = sum(content.count for content in contents)
         numbers = self.groups * max(math.prod(each.shape[1:]) * (2 if np.dtype(each.dtype).kind == "c" else 1)
@@ -139,7 +144,7 @@ class ByKey:
         if numbers > _MOST_NUMBERS:
             return (f"numKeys={self.groups} asks each worker for a table of {numbers:,} numbers, and "
                     f"{_MOST_NUMBERS:,} is the most")
-        if self.groups > max(_FEW_KEYS, _KEYS_A_RECORD * records):
+        if self.has_many_keys and self.groups > _KEYS_A_RECORD * records:
             return (f"numKeys={self.groups} is many more than the {records} records, and tables of so many keys take "
                     "longer than they do")
         return ""

@@ -93,7 +93,7 @@ def why_no_exact_join(function: Function, record: NumberRange, *, is_mapped: boo
     Parameters
     ----------
     is_mapped : bool
-        Whether a ``vmap`` made the records: of NumPy's numbers of 64 bits it makes Python's, too.
+        Whether a ``vmap`` made the records: of what functions of NumPy's give of Python's numbers it makes Python's.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def why_no_exact_join(function: Function, record: NumberRange, *, is_mapped: boo
         for number in range(_TURNS + 2):
             result = evaluation.called(function.definition, [total, total], {}, {})
             if is_mapped:
-                result = ranges.as_pythons(result)
+                result = ranges.as_pythons(result, record)
             joined = ranges.either(total, result)
             for after, before in zip(flat(result), flat(record), strict=True):
                 if isinstance(before, Range) and not (isinstance(after, Range) and after.kind == before.kind):

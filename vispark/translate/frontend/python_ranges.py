@@ -160,13 +160,13 @@ def all_of(value: NumberRange) -> NumberRange:
     return value
 
 
-def as_pythons(value: NumberRange) -> NumberRange:
-    """Return the range of a value whose numbers of NumPy's of 64 bits are Python's."""
-    match value:
-        case OfNumPy(("bool" | "int64" | "float64") as dtype):
+def as_pythons(value: NumberRange, of: NumberRange) -> NumberRange:
+    """Return the range of a value whose numbers of NumPy's of 64 bits are Python's where another's are."""
+    match value, of:
+        case OfNumPy(("bool" | "int64" | "float64") as dtype), Range():
             return Range.of(dtype.removesuffix("64"))
-        case tuple():
-            return tuple([as_pythons(each) for each in value])
+        case tuple(), tuple() if len(value) == len(of):
+            return tuple([as_pythons(*each) for each in zip(value, of, strict=True)])
     return value
 
 
