@@ -195,7 +195,8 @@ def test_conditions_keep_no_row_of_which_they_are_null(sc: SparkContext, spark: 
 
 
 def test_columns_of_another_case_in_a_later_file(sc: SparkContext, spark: SparkSession, tmp_path: Path):
-    tables = pa.table({"id": [1, 2], "x": [0.5, 1.5]}), pa.table({"X": [2.5, 3.5], "ID": [3, 4]})
+    tables = (pa.table({"id": [1, 2], "x": [0.5, 1.5], "s": [{"a": 1, "b": 2}] * 2}),
+              pa.table({"X": [2.5, 3.5], "ID": [3, 4], "s": [{"B": 3, "A": 4}] * 2}))
     for number, table in enumerate(tables):
         pq.write_table(table, tmp_path / f"{number}.parquet")
         pa.orc.write_table(table, str(tmp_path / f"{number}.orc"))
@@ -203,11 +204,13 @@ def test_columns_of_another_case_in_a_later_file(sc: SparkContext, spark: SparkS
     (tmp_path / "1.csv").write_text("ID,X\n3,2.5\n4,3.5\n")
     for read, kind in ((read_parquet, "parquet"), (read_orc, "orc"), (read_csv, "csv")):
         path = str(tmp_path / f"*.{kind}")
-        frame = spark.read.schema("id long, x double").option("header", True).format(kind).load(path)
+        names = ["id", "x"] + ["s.a", "s.b"] * (kind != "csv")
+        schema = "id long, x double" + ", s struct<a: long, b: long>" * (kind != "csv")
+        frame = spark.read.schema(schema).option("header", True).format(kind).load(path).select(*names)
         for condition in (None, [("Id", ">", 1)]):
             rows = frame if condition is None else frame.filter("Id > 1")
             records = read(sc, path, filter=condition).cache("GPU").collect()
-            assert sorted(map(tuple, rows.collect())) == sorted((row["id"], row["x"]) for row in records)
+            assert sorted(map(tuple, rows.collect())) == sorted(tuple([row[name] for name in names]) for row in records)
         spark.conf.set("spark.sql.caseSensitive", "true")
         try:
             with pytest.raises(RecordError, match=rf"1.{kind} has no column 'id'|column 0 of .*1.csv is 'ID'"):
@@ -310,11 +313,13 @@ def test_arguments_that_do_not_fit(sc: SparkContext, points: Path, arguments, wo
 
 # -- ORC and CSV ------------------------------------------------------------------------------------------------------
 
-def test_orc_as_spark_reads_it(spark: SparkSession, sc: SparkContext, tmp_path: Path):
+@pytest.mark.parametrize("codec", ["zstd", "lzo"])
+def test_orc_as_spark_reads_it(spark: SparkSession, sc: SparkContext, tmp_path: Path, codec: str):
     path = str(tmp_path / "frames")
     df = spark.range(3000).selectExpr("id", "id % 2 = 0 as b", "float(id / 7) as f", "array(id, id + 1) as a",
                                       "named_struct('i', int(id), 'd', id / 3) as s")
-    df.repartition(2).write.orc(path)
+    df.repartition(2).write.option("compression", codec).orc(path)
+    assert sorted(read_orc(sc, path, "id").cache("GPU").collect()) == list(range(3000))
     for parts in (None, 7):
         rdd = read_orc(sc, path, ["id", "s.i", "a"], filter=[("f", ">", 100), ("b", "==", True)],
                        minPartitions=parts)

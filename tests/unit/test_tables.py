@@ -29,8 +29,10 @@ from vispark.data.tables.files import (
     FileSlice,
     ReadTask,
     check_schema,
+    columns_of,
     expression,
     partitions,
+    respelled,
 )
 from vispark.data.tables.orc import OrcFormat
 from vispark.data.tables.orc_stripes import stripes
@@ -245,21 +247,25 @@ def test_columns_of_uint64_are_compared_as_such(condition, kept: list[int]):
     assert table.filter(expression([condition], ["id", "k"], ["id"])).column("id").to_pylist() == kept
 
 
-@pytest.mark.parametrize("filter", [None, [("K", ">", 8500)], [("x", "<", 20_000), ("day", "==", 3)]])
+@pytest.mark.parametrize(("filter", "in_struct"), [
+    (None, "b"), (None, "B"), ([("K", ">", 8500)], "b"), ([("x", "<", 20_000), ("day", "==", 3)], "B")])
 @pytest.mark.parametrize("name", ["orc", "parquet"])
-def test_columns_of_another_case_than_in_the_first_file(tmp_path: Path, name: str, filter):
+def test_columns_of_another_case_than_in_the_first_file(tmp_path: Path, name: str, filter, in_struct: str):
     module = pytest.importorskip(f"pyarrow.{name}")
     (tmp_path / "day=3").mkdir()
     paths, x = [str(tmp_path / f"first.{name}"), str(tmp_path / "day=3" / f"second.{name}")], np.arange(30_000.0)
     size = {"stripe_size": 1 << 16} if name == "orc" else {"row_group_size": 9000}
-    point = pa.StructArray.from_arrays([pa.array(x), pa.array(-x)], ["a", "b"])
-    module.write_table(pa.table({"k": np.int32(x), "x": x, "p": point}), paths[0])
-    module.write_table(pa.table({"s": ["text"] * len(x), "X": x, "P": point, "K": np.int32(x)}), paths[1], **size)
+    def point(*names: str) -> Any:
+        return pa.StructArray.from_arrays([pa.array(x), pa.array(-x)], list(names))
+
+    module.write_table(pa.table({"k": np.int32(x), "x": x, "p": point("a", "b")}), paths[0])
+    module.write_table(pa.table({"s": ["text"] * len(x), "X": x, "P": point("a", in_struct), "K": np.int32(x)}),
+                       paths[1], **size)
     form = OrcFormat() if name == "orc" else ParquetFormat()
     schema = form.footer(paths[0], None, None).schema
     selection = select(schema, ["p.b", "k"], None, "error", "the file")
     names = tuple(column for column, _ in schema)
-    form, condition = type(form)(names), expression(filter, names)
+    form, condition = type(form)(schema), expression(filter, names)
     footer = form.footer(paths[1], selection, condition)
     check_schema(selection, footer, paths[0])
     assert all(part.nbytes and part.stop > part.start for part in footer.parts)
@@ -274,6 +280,33 @@ def test_columns_of_another_case_than_in_the_first_file(tmp_path: Path, name: st
                                       -kept)
     with pytest.raises(RecordError, match=f"second.{name} has no column 'p.b', which .* has as double"):
         check_schema(selection, type(form)().footer(paths[1], None, None), paths[0])
+
+
+def test_fields_of_structs_in_structs_are_called_as_in_the_first_file():
+    pa = pytest.importorskip("pyarrow")
+    first = pa.schema([("p", pa.struct([("q", pa.struct([("X", pa.int64()), ("y", pa.int64())]))]))])
+    rows = [{"Q": {"x": 1, "y": 2}}, None, {"Q": None}, {"Q": {"x": 3, "y": None}}]
+    batch = pa.RecordBatch.from_arrays([pa.array([{"Q": {"x": 0, "y": 0}}, *rows])], ["P"]).slice(1)
+    spelled = ParquetFormat(columns_of("a", first)).spelled(batch.schema)
+    assert spelled == first
+    assert respelled(batch, list(spelled)).to_pylist() == [
+        {"p": {"q": {"X": 1, "y": 2}}}, {"p": None}, {"p": {"q": None}}, {"p": {"q": {"X": 3, "y": None}}}]
+
+
+@pytest.mark.parametrize("filter", [None, [("k", ">", 20_000)]])
+def test_stripes_of_a_footer_that_is_not_decompressed_are_streamed(tmp_path: Path, filter, monkeypatch):
+    """Read what a file of LZO is like, which Arrow reads and does not write."""
+    pa, orc = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.orc")
+    path, k = str(tmp_path / "points.orc"), np.random.default_rng(0).permutation(30_000)
+    orc.write_table(pa.table({"k": k, "y": k * 0.5, "x": k * 0.25}), path, stripe_size=1 << 14, compression="zlib")
+    monkeypatch.setattr("vispark.data.tables.orc_stripes._INFLATED", {})
+    schema = OrcFormat().footer(path, None, None).schema
+    footer = OrcFormat().footer(path, select(schema, "k", None, "error", "the file"), None)
+    assert len(footer.parts) > 1 and {part.rows for part in footer.parts} == {-1}
+    kept = k[k > 20_000] if filter else k
+    shapes, arrays = _written(OrcFormat(), path, filter, len(kept))
+    assert (len(kept),) in shapes
+    np.testing.assert_array_equal(np.concatenate([each for each in arrays if each.ndim == 1]), kept)
 
 
 @pytest.mark.parametrize("name", ["orc", "parquet"])
@@ -477,9 +510,10 @@ def test_integers_beyond_int64_need_a_dtype(tmp_path: Path):
     for columns, dtype in (("id", "uint64"), (["id", "x"], {"id": "float64"}), ({"p": ["n", "x"]}, "float32"),
                            (["x", "f"], None)):
         check_integers(select(schema, columns, dtype, "error", str(path)), str(path))
-    for columns, dtype, advice in (("id", None, r'dtype="float64"'), (["n", "id"], {"n": "float64"}, r"{'id': "),
-                                   ({"p": ["x", "n"]}, None, r"{'p': ")):
-        with pytest.raises(RecordError, match=rf"column '(id|n)' of {path} has integers beyond int64.*{advice}"):
+    for columns, dtype, advice in (("id", None, '"uint64"'), (["n", "id"], {"n": "float64"}, "{'id': \"uint64\"}"),
+                                   (["n"], None, '"float64"'), ({"p": ["x", "n"]}, None, "{'p': \"float64\"}"),
+                                   ({"p": ["x", "id"]}, None, "{'p': \"float64\"}")):
+        with pytest.raises(RecordError, match=rf"'(id|n)' of {path} has integers beyond int64.*by dtype={advice}, or"):
             check_integers(select(schema, columns, dtype, "error", str(path)), str(path))
     with pytest.raises(PlanError, match=r"'id' is integers beyond int64.*which bool cannot hold"):
         select(schema, "id", "bool", "error", str(path))

@@ -33,6 +33,19 @@ _TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
 
 
 @dataclass(frozen=True)
+class LargeIntegers(ColumnType):
+    """Type of a column of integers some of which int64 does not hold.
+
+    Attributes
+    ----------
+    advised : str
+        The dtype to ask for: uint64 where it holds all, else float64, which rounds them.
+    """
+
+    advised: str = "float64"
+
+
+@dataclass(frozen=True)
 class FileLines:
     """Whole lines of a file, and where they start in it."""
 
@@ -140,14 +153,15 @@ def _texts_if_large(lines: FileLines, column: Any, names: Sequence[str], name: s
     return [text or b"" for text in parsed(lines.data, names, delimiter, {name: "S"}).column(0).to_pylist()]
 
 
-def _beyond_int64(texts: Sequence[bytes], lines: FileLines) -> ColumnType:
+def _beyond_int64(texts: Sequence[bytes], lines: FileLines) -> LargeIntegers:
     """Return the type of a column of integers some of which int64 does not hold; its text has the first of them."""
     numbers = [int(text or b"0") for text in texts]
     row = next(row for row, number in enumerate(numbers) if not -1 << 63 <= number < 1 << 63)
-    fit = '"uint64" holds them, and "float64" rounds them' if min(numbers) >= 0 and max(numbers) < 1 << 64 \
-        else '"float64" rounds them'
-    return ColumnType("number", BEYOND, f"integers beyond int64: {numbers[row]} in line {lines.number_of_row(row)} of "
-                                        f"{lines.path}; {fit}")
+    is_unsigned = min(numbers) >= 0 and max(numbers) < 1 << 64
+    fit = '"uint64" holds them, and "float64" rounds them' if is_unsigned else '"float64" rounds them'
+    return LargeIntegers("number", BEYOND, f"integers beyond int64: {numbers[row]} in line "
+                         f"{lines.number_of_row(row)} of {lines.path}; {fit}",
+                         advised="uint64" if is_unsigned else "float64")
 
 
 def check_integers(selection: Selection, path: str) -> None:
@@ -160,8 +174,12 @@ def check_integers(selection: Selection, path: str) -> None:
     """
     for field in selection.fields:
         if field.dtype == BEYOND:
+            kinds = [selection.columns[number].type for number in field.columns]
             spec = next(spec for spec in map(selection.columns.__getitem__, field.columns) if spec.type.dtype == BEYOND)
-            dtype = f'{{{field.name!r}: "float64"}}' if field.name else '"float64"'
+            # Others beside it may have numbers that uint64 does not hold.
+            advised = "uint64" if all(isinstance(kind, LargeIntegers) and kind.advised == "uint64" for kind in kinds) \
+                else "float64"
+            dtype = f'{{{field.name!r}: "{advised}"}}' if field.name else f'"{advised}"'
             raise RecordError(f"column {spec.name!r} of {path} has {spec.type.text}: say so by dtype={dtype}, or "
                               "leave it out of columns=")
 

@@ -96,25 +96,20 @@ class FileFormat(ABC):
 
     Attributes
     ----------
-    columns : tuple of str
-        The columns of the first file, as which those of others are called that differ in case alone; none where case
-        counts.
+    columns : tuple of (str, ColumnType)
+        The columns of the first file, as which those of others are called that differ in case alone, and so are the
+        fields of structs; none where case counts.
     """
 
     #: What errors call the files, and a part of them.
     name: ClassVar[str]
     part: ClassVar[str]
 
-    columns: tuple[str, ...] = ()
+    columns: tuple[tuple[str, ColumnType], ...] = ()
 
     def spelled(self, schema: Any) -> Any:
-        """Return the Arrow schema of a file with its columns called as in the first file."""
-        return pa.schema([field.with_name(self._spelled(field.name, schema.names)) for field in schema]) \
-            if self.columns else schema
-
-    def _spelled(self, name: str, beside: Sequence[str]) -> str:
-        spelled = _spelled(name, self.columns)
-        return name if spelled in beside else spelled
+        """Return the Arrow schema of a file with its columns, and the fields of structs, called as in the first one."""
+        return pa.schema(_spelled_fields(list(schema), self.columns)) if self.columns else schema
 
     @abstractmethod
     def footer(self, path: str, selection: Selection | None, filter: Any) -> FileFooter:
@@ -149,7 +144,8 @@ class ReadTask:
             return one_record(list(arrays))
         if not self._is_streamed(slices):
             return Rows(arrays)
-        chosen = None if self.filter is None else _KeptRows(self, slices)
+        is_counted = self.filter is None and all(each.part.rows >= 0 for each in slices)
+        chosen = None if is_counted else _KeptRows(self, slices)
 
         def read(selection: Selection, *, reuses: bool) -> Iterator[Any]:
             return replace(self, selection=selection)._arrays(slices, chosen, reuses=reuses)
@@ -159,12 +155,11 @@ class ReadTask:
         return StreamedRows(arrays, chosen.count if chosen else sum(each.count_rows() for each in slices), sources)
 
     def _is_streamed(self, slices: Sequence[FileSlice]) -> bool:
-        """Return whether fields are read while they are sent: where the number of rows can be known before, and it is
-        not little of what is read more often for that, as remote files and rows of several lengths.
+        """Return whether fields are read while they are sent: not of little of what is read more often for that, as
+        remote files and rows of several lengths.
         """
         is_read_once = not self.is_ragged and all("://" not in each.path for each in slices)
-        return all(self.filter is not None or each.part.rows >= 0 for each in slices) and (
-            is_read_once or sum(each.part.nbytes for each in slices) > SMALL)
+        return is_read_once or sum(each.part.nbytes for each in slices) > SMALL
 
     def _arrays(self, slices: Sequence[FileSlice], kept: _KeptRows | None = None, *,
                 reuses: bool = False) -> Iterator[Any]:
@@ -218,10 +213,13 @@ def streamed(selection: Selection, readings: int, read: Callable[..., Iterator[A
 
 
 class _KeptRows:
-    """Rows of slices that a filter keeps: bits that are read once, of which each field takes its rows."""
+    """Rows of slices that a filter keeps: bits that are read once, of which each field takes its rows. Without a filter
+    all are kept, of parts whose rows nothing else counts.
+    """
 
     def __init__(self, task: ReadTask, slices: Sequence[FileSlice]):
-        self._format, self._filter, self._slices = task.format, task.filter, slices
+        self._format, self._slices = task.format, slices
+        self._filter = pa.compute.scalar(True) if task.filter is None else task.filter
 
     def count(self) -> int:
         """Return the number of these rows."""
@@ -287,9 +285,9 @@ def read(sc: SparkContext, path: str | os.PathLike[str], format: FileFormat, *, 
     first = _footers(format, paths[:1], None, None)[0]
     has_case = is_case_sensitive(sc)
     selection = select(first.schema, columns, dtype, nulls, paths[0], is_case_sensitive=has_case)
-    names = () if has_case else tuple(name for name, _ in first.schema)
     unsigned = [name for name, kind in first.schema if kind.dtype == "uint64"]
-    condition, format = expression(filter, names, unsigned), replace(format, columns=names)
+    format = replace(format, columns=() if has_case else first.schema)
+    condition = expression(filter, [name for name, _ in format.columns], unsigned)
     check_filter(first.schema, condition, paths[0])
     if ragged:
         check_ragged(selection)
@@ -337,6 +335,34 @@ def _spelled(name: str, names: Sequence[str]) -> str:
     """Return a name as the only column that differs from it in case alone is written, if there is one."""
     alike = {each for each in names if each.lower() == name.lower()}
     return name if name in alike or len(alike) != 1 else alike.pop()
+
+
+def _spelled_fields(fields: Sequence[Any], first: Sequence[tuple[str, ColumnType]]) -> list[Any]:
+    """Return Arrow fields, called as those of the first file that differ from them in case alone, and what is in them
+    as well.
+    """
+    own, kinds, spelled = [field.name for field in fields], dict(first), []
+    for field in fields:
+        name = _spelled(field.name, list(kinds))
+        name = field.name if name in own else name
+        below = kinds[name].children if name in kinds else ()
+        kind = pa.struct(_spelled_fields(list(field.type), below)) if below and pa.types.is_struct(field.type) \
+            else field.type
+        spelled.append(field.with_name(name).with_type(kind))
+    return spelled
+
+
+def respelled(batch: Any, fields: Sequence[Any]) -> Any:
+    """Return a batch whose columns, and the fields of its structs, are called as other fields of the same types are."""
+    return pa.RecordBatch.from_arrays([_respelled(column, field.type) for column, field in
+                                       zip(batch.columns, fields, strict=True)], schema=pa.schema(fields))
+
+
+def _respelled(array: Any, kind: Any) -> Any:
+    if array.type == kind:
+        return array
+    inside = [_respelled(below, field.type) for below, field in zip(array.flatten(), kind, strict=True)]
+    return pa.StructArray.from_arrays(inside, fields=list(kind), mask=array.is_null())
 
 
 def _literal(value: Any, is_unsigned: bool) -> Any:

@@ -86,32 +86,31 @@ class OrcFormat(FileFormat):
             file = pa.orc.ORCFile(source)
             schema = self.spelled(file.schema)
             files.check_schema(selection, FileFooter(path, files.columns_of(path, schema), ()), "the first file")
-            spelled = schema.names
-            names = files.names_to_read(spelled, selection, filter)
+            names = files.names_to_read(schema.names, selection, filter)
             for piece in slices:
-                for batch in files.chosen(path, _stripe(file, piece, names, spelled), selection, filter):
+                for batch in files.chosen(path, _stripe(file, piece, names, schema), selection, filter):
                     yield piece, batch
 
     def masks(self, slices: Sequence[FileSlice], filter: Any) -> Iterator[tuple[FileSlice, Any]]:
         path = slices[0].path
         with _opened(path) as source:
             file = pa.orc.ORCFile(source)
-            spelled = self.spelled(file.schema).names
-            names = files.names_to_read(spelled, None, filter)
+            schema = self.spelled(file.schema)
+            names = files.names_to_read(schema.names, None, filter)
             for piece in slices:
-                for mask in files.mask_of(path, _stripe(file, piece, names, spelled), filter):
+                for mask in files.mask_of(path, _stripe(file, piece, names, schema), filter):
                     yield piece, mask
 
 
-def _possible(path: str, own: Any, stripes: Sequence[Stripe], filter: Any) -> list[int]:
+def _possible(path: str, schema: Any, stripes: Sequence[Stripe], filter: Any) -> list[int]:
     """Return the stripes of which statistics do not say that the filter keeps none of their rows."""
-    values = {name: pa.scalar(value) for name, value in values_of(path).items() if name not in own.names}
-    schema = files.with_directories(path, own)
-    if len(set(schema.names)) < len(schema.names):
+    values = {name: pa.scalar(value) for name, value in values_of(path).items() if name not in schema.names}
+    whole = files.with_directories(path, schema)
+    if len(set(whole.names)) < len(whole.names):
         return list(range(len(stripes)))
     equalities = [pa.compute.field(name) == value for name, value in values.items()]
-    return files.possible(schema, [
-        functools.reduce(operator.and_, [*equalities, *_statements(own, each)], pa.compute.scalar(True))
+    return files.possible(whole, [
+        functools.reduce(operator.and_, [*equalities, *_statements(schema, each)], pa.compute.scalar(True))
         for each in stripes], filter)
 
 
@@ -125,18 +124,18 @@ def _statements(schema: Any, stripe: Stripe) -> Iterator[Any]:
                 yield side | column.is_null() if bounds.has_nulls else side
 
 
-def _stripe(file: Any, piece: FileSlice, names: list[str], spelled: list[str]) -> Any:
-    """Return columns of a slice's rows of a stripe; ``spelled`` is what all are called here. Without any, where
+def _stripe(file: Any, piece: FileSlice, names: list[str], schema: Any) -> Any:
+    """Return columns of a slice's rows of a stripe; ``schema`` is what all are called here. Without any, where
     directories give what is wanted, it would have no rows.
     """
     if piece.part.number >= file.nstripes:
         raise pa.ArrowInvalid(f"there is no stripe {piece.part.number} any more")
-    own = file.schema.names
-    names = [name for name, called in zip(own, spelled, strict=True) if called in names] or own[:1]
+    own = file.schema
+    names = [name for name, called in zip(own.names, schema.names, strict=True) if called in names] or own.names[:1]
     stripe = file.read_stripe(piece.part.number, columns=names)
-    if own != spelled:
-        called = dict(zip(own, spelled, strict=True))
-        stripe = pa.RecordBatch.from_arrays(stripe.columns, [called[name] for name in stripe.schema.names])
+    if own != schema:
+        fields = dict(zip(own.names, schema, strict=True))
+        stripe = files.respelled(stripe, [fields[name] for name in stripe.schema.names])
     if piece.part.rows >= 0 and stripe.num_rows != piece.part.rows:
         raise pa.ArrowInvalid(f"stripe {piece.part.number} has not {piece.part.rows} rows any more")
     start, stop = piece.rows(stripe.num_rows)

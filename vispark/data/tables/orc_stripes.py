@@ -22,10 +22,10 @@ _OFFSET, _INDEX, _DATA, _FOOTER, _ROWS = 1, 2, 3, 4, 5
 #: Numbers of the footer's field of types, of which the first is the file's, and of a type's field of those in it.
 _TYPES, _INSIDE = 4, 2
 
-#: Numbers of the fields of the postscript, of what is before the footer, and in that of a stripe's columns: the length
-#: of what is before the footer; stripes; their columns; statistics of integers and floats, and whether there are nulls;
-#: the least number, the greatest, the sum.
-_METADATA_LENGTH = 5
+#: Numbers of the fields of the postscript, of what is before the footer, and in that of a stripe's columns: the
+#: compression, and the length of what is before the footer; stripes; their columns; statistics of integers and floats,
+#: and whether there are nulls; the least number, the greatest, the sum.
+_COMPRESSION, _METADATA_LENGTH = 2, 5
 _OF_STRIPES = _OF_COLUMNS = 1
 _INTEGERS, _FLOATS, _HAS_NULLS = 2, 3, 10
 _LEAST, _GREATEST, _SUM = 1, 2, 3
@@ -65,10 +65,11 @@ def stripes(source: Any, file: Any) -> list[Stripe] | None:
     """
     end = file.file_length - 1 - file.file_postscript_length
     source.seek(end)
-    before = dict(_fields(source.read(file.file_postscript_length))).get(_METADATA_LENGTH, 0)
+    postscript = dict(_fields(source.read(file.file_postscript_length)))
+    before, compression = postscript.get(_METADATA_LENGTH, 0), postscript.get(_COMPRESSION, 0)
     source.seek(end - file.file_footer_length - before)
-    metadata = _decompressed(source.read(before), file.compression)
-    footer = _decompressed(source.read(file.file_footer_length), file.compression)
+    metadata = _decompressed(source.read(before), compression)
+    footer = _decompressed(source.read(file.file_footer_length), compression)
     if footer is None or metadata is None:
         return None
     listed: list[Stripe] = []
@@ -112,9 +113,9 @@ def _range(statistics: bytes) -> ColumnRange | None:
     return ColumnRange(bounds[_LEAST], bounds[_GREATEST], bool(fields.get(_HAS_NULLS, True)))
 
 
-def _decompressed(data: bytes, compression: str) -> bytes | None:
-    """Return the bytes of a footer; None where nothing here decompresses it."""
-    if compression == "UNCOMPRESSED":
+def _decompressed(data: bytes, compression: int) -> bytes | None:
+    """Return the bytes of a footer; None where nothing here decompresses it, as of LZO."""
+    if not compression:
         return data
     if compression not in _INFLATED:
         return None
@@ -166,9 +167,9 @@ def _lz4_length(chunk: bytes, length: int, place: int) -> tuple[int, int]:
     return length, place
 
 
-#: What decompresses a chunk.
-_INFLATED: dict[str, Callable[[bytes], bytes]] = {"ZLIB": _of_zlib, "SNAPPY": _of_snappy, "ZSTD": _of_zstd,
-                                                  "LZ4": _of_lz4}
+#: What decompresses a chunk, by the number of the compression: zlib, Snappy, LZ4, Zstandard. Arrow reads LZO, 3, too,
+#: but does not name it.
+_INFLATED: dict[int, Callable[[bytes], bytes]] = {1: _of_zlib, 2: _of_snappy, 4: _of_lz4, 5: _of_zstd}
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, Any]]:

@@ -7,7 +7,7 @@ import itertools
 import math
 import operator
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,14 +97,13 @@ class ParquetFormat(FileFormat):
 
     def footer(self, path: str, selection: Selection | None, filter: Any) -> FileFooter:
         fragment = _fragment(path)
-        spelled, own = self.spelled(fragment.physical_schema), fragment.physical_schema.names
+        spelled = self.spelled(fragment.physical_schema)
         files.check_filter_types(files.with_directories(path, spelled), filter, path)
         # Statistics are of columns as the file calls them.
-        chosen = range(fragment.num_row_groups) if filter is None or spelled.names != own else \
+        chosen = range(fragment.num_row_groups) if filter is None or spelled != fragment.physical_schema else \
             _possible(path, fragment, filter)
         metadata = fragment.metadata
-        numbers = [] if selection is None else \
-            _column_numbers(metadata, selection, dict(zip(own, spelled.names, strict=True)))
+        numbers = [] if selection is None else _column_numbers(metadata, selection, has_case=not self.columns)
         parts = []
         for number in sorted(chosen) if selection is not None else ():
             group = metadata.row_group(number)
@@ -123,8 +122,7 @@ class ParquetFormat(FileFormat):
         fragment = _fragment(path)
         schema = self.spelled(fragment.physical_schema)
         files.check_schema(selection, FileFooter(path, files.columns_of(path, schema), ()), "the first file")
-        spelled = schema.names
-        is_spelled = spelled == fragment.physical_schema.names
+        is_spelled = schema == fragment.physical_schema
         names = _plain_names(fragment, path, selection) if filter is None and is_spelled else None
         file = None if names is None else pa.parquet.ParquetFile(path, metadata=fragment.metadata)
         for piece in slices:
@@ -133,7 +131,7 @@ class ParquetFormat(FileFormat):
                 raise pa.ArrowInvalid(f"row group {piece.part.number} has not {piece.part.rows} rows any more")
             group_batches: Iterator[Any]
             if not is_spelled:
-                group_batches = (chosen for batch in _respelled(group, piece, spelled, selection, filter)
+                group_batches = (chosen for batch in _respelled(group, piece, schema, selection, filter)
                                  for chosen in files.chosen(path, batch, selection, filter))
             elif file is None or piece.count > 1:
                 group_batches = _sliced(group, piece, selection, filter)
@@ -145,11 +143,11 @@ class ParquetFormat(FileFormat):
     def masks(self, slices: Sequence[FileSlice], filter: Any) -> Iterator[tuple[FileSlice, Any]]:
         path = slices[0].path
         fragment = _fragment(path)
-        spelled = self.spelled(fragment.physical_schema).names
+        spelled = self.spelled(fragment.physical_schema)
         schema = files.with_directories(path, fragment.physical_schema)
         for piece in slices:
             group = fragment.subset(row_group_ids=[piece.part.number])
-            if spelled != fragment.physical_schema.names:
+            if spelled != fragment.physical_schema:
                 for batch in _respelled(group, piece, spelled, None, filter):
                     for mask in files.mask_of(path, batch, filter):
                         yield piece, mask
@@ -203,20 +201,23 @@ def _group_batches(file: Any, number: int, names: Any) -> Iterator[Any]:
         yield batch.select(names)
 
 
-def _column_numbers(metadata: Any, selection: Selection, spelled: Mapping[str, str]) -> list[int]:
-    """Return the numbers of a file's columns that hold the selected ones; ``spelled`` says what these are called."""
-    paths = [spec.path for spec in selection.columns]
-    names = [metadata.schema.column(number).path.split(".") for number in range(metadata.num_columns)]
-    return [number for number, (top, *below) in enumerate(names)
-            if any((spelled.get(top, top), *below)[:len(path)] == path for path in paths)]
+def _column_numbers(metadata: Any, selection: Selection, *, has_case: bool) -> list[int]:
+    """Return the numbers of a file's columns that hold the selected ones; without case perhaps of others, too."""
+    def spelled(path: Iterable[str]) -> list[str]:
+        return [name if has_case else name.lower() for name in path]
+
+    paths = [spelled(spec.path) for spec in selection.columns]
+    names = [spelled(metadata.schema.column(number).path.split(".")) for number in range(metadata.num_columns)]
+    return [number for number, name in enumerate(names) if any(name[:len(path)] == path for path in paths)]
 
 
-def _respelled(group: Any, piece: FileSlice, spelled: Sequence[str], selection: Selection | None,
-               filter: Any) -> Iterator[Any]:
-    """Yield batches of a slice's rows, of columns of a file that are called otherwise than in the first file."""
-    own = dict(zip(spelled, group.physical_schema.names, strict=True))
-    columns = {name: pa.compute.field(own[name]) for name in files.names_to_read(spelled, selection, filter)}
-    yield from _rows_of_slice(piece, group.scanner(group.physical_schema, columns=columns, **_SCAN).to_batches())
+def _respelled(group: Any, piece: FileSlice, spelled: Any, selection: Selection | None, filter: Any) -> Iterator[Any]:
+    """Yield batches of a slice's rows, of columns that a schema calls otherwise than the file does."""
+    names = files.names_to_read(spelled.names, selection, filter)
+    own = dict(zip(spelled.names, group.physical_schema.names, strict=True))
+    columns = {name: pa.compute.field(own[name]) for name in names}
+    for batch in _rows_of_slice(piece, group.scanner(group.physical_schema, columns=columns, **_SCAN).to_batches()):
+        yield files.respelled(batch, [spelled.field(name) for name in names])
 
 
 def _sliced(group: Any, piece: FileSlice, selection: Selection, filter: Any) -> Iterator[Any]:
