@@ -151,7 +151,8 @@ def test_a_join_for_which_there_is_no_room_is_made_in_parts(tmp_path: Path, kind
 
 def test_a_join_that_nothing_has_room_for_says_how_many_pairs_there_are(small: Bench, expected: bytes):
     keys = np.zeros(2000, np.int64), np.zeros(3000, np.int64)
-    with pytest.raises(OutOfMemory, match=r"2,000 and 3,000 records have 6,000,000 pairs.*hostMemory.*recv\(\)"):
+    words = r"2,000 and 3,000 records have 6,000,000 pairs.*hostMemory.*do not fit.*recv\(\)"
+    with pytest.raises(OutOfMemory, match=words):
         joined(small, keys, tuples=False, place="tiers")
     small.process._names.release([1, 2])
     small.put(4, PARTITIONS, "tiers+disk")

@@ -198,8 +198,9 @@ class JoinByKeyHandler(StepHandler[JoinByKeyStep]):
         except OutOfMemory as error:
             raise OutOfMemory(
                 f"{self.label} of partition {left.index}: {left.rows:,} and {right.rows:,} records have {pairs:,} "
-                f"pairs of one key, {ends[-1]:,} bytes: {error.message}; Spark joins what recv() of both sides gives, "
-                "and holds no pairs") from error
+                f"pairs of one key, {ends[-1]:,} bytes: {error.message}; persist(\"GPU_HOST_AND_DISK\") has files for "
+                "pairs of sides that, exchanged by keys, do not fit the device either, and Spark joins what recv() of "
+                "both sides gives, and holds no pairs") from error
         return tuple([HeldArray(field, host=memory[end - aligned(field_bytes(field)):][:field_bytes(field)])
                       for field, end in zip(fields, ends, strict=True)])
 
