@@ -15,7 +15,7 @@ import pytest
 from gpu_worker.device.base import Device
 from gpu_worker.device.memory.host_tier import HostTier
 from gpu_worker.device.memory.spill_files import SpilledContent, SpillFiles, spilled
-from gpu_worker.protocol.errors import OutOfMemory, PlanError, SpillError
+from gpu_worker.protocol.errors import KeysRefused, OutOfMemory, PlanError, SpillError
 from gpu_worker.protocol.messages import FetchStep, FieldFold, FoldStep, KeepStep, LoadStep, ToDeviceStep
 from gpu_worker.protocol.payload import aligned
 from gpu_worker.protocol.plans import JoinByKeyStep, KeepKeyedStep, PartitionByKeyStep
@@ -191,6 +191,21 @@ def test_partitions_by_keys_are_kept_last(small: Bench):
     with pytest.raises(PlanError, match="kept by a plan's last step"):
         small.run(small.plan(1, (*steps, FetchStep(-1, "")), (), ""), (1, 2))
     small.run(small.plan(1, steps, (), ""), (1, 2))
+
+
+@pytest.mark.parametrize(("place", "count", "module"), [("device", 2, "steps.partitioning"),
+                                                        ("tiers+disk", 40, "steps.wave_exchange")])
+def test_more_rows_than_are_numbered_are_left_to_spark(small: Bench, monkeypatch: pytest.MonkeyPatch, place: str,
+                                                       count: int, module: str):
+    """Refuse 2**32 rows, of which nobody has the memory here: a few stand for them."""
+    small.put(1, [[{"0": np.arange(2000) % 7, "1": np.ones(2000)}]] * count, place)
+    steps = ToDeviceStep(), PartitionByKeyStep("partitionBy", "0", 2, "hash", b"", b""), KeepKeyedStep(1, "y")
+    plan = small.plan(1, steps, (), "")
+    with monkeypatch.context() as patch:
+        patch.setattr(f"gpu_worker.execution.{module}.MOST_ROWS", 1999)
+        with pytest.raises(KeysRefused, match=r"records, and 1,999 are the most"):
+            small.run(plan, (1, 9))
+    small.run(plan, (1, 9))
 
 
 @pytest.mark.parametrize(("number", "error"), [(errno.ENOSPC, OutOfMemory), (errno.EIO, SpillError)])

@@ -16,7 +16,7 @@ from gpu_worker.device.base import Buffer, Device, LaunchValue, Source, Stream
 from gpu_worker.device.memory.partition import HeldArray
 from gpu_worker.execution.memory.row_chunks import chunk_of, row_bytes
 from gpu_worker.execution.memory.scratch import Scratch
-from gpu_worker.protocol.errors import PlanError
+from gpu_worker.protocol.errors import KeysRefused, PlanError
 
 SOURCE = Source((Path(__file__).parent / "keys.cu").read_text(), file="keys.cu")
 
@@ -157,7 +157,7 @@ class RadixSort(RowKernels):
 
         Raises
         ------
-        PlanError
+        KeysRefused
             If a run has more rows than are numbered.
         """
         dtype = np.dtype(keys[0].field.dtype)
@@ -203,8 +203,8 @@ class RadixSort(RowKernels):
     def _start_words(self, size: int) -> None:
         """Take memory for words of ``size`` bytes in place of those before."""
         if max(self._runs, default=0) > MOST_ROWS:
-            raise PlanError(f"a partition has {max(self._runs):,} records, and {MOST_ROWS:,} are the most that are put "
-                            "in order by their keys: give the RDD more partitions")
+            raise KeysRefused(f"a partition has {max(self._runs):,} records, and {MOST_ROWS:,} are the most that are "
+                              "put in order by their keys: give the RDD more partitions")
         self.give(self.words)
         self._word, self.words = size, self.take(self.rows * size)
 

@@ -214,12 +214,12 @@ class PartitionByKeyHandler(KeyedStep):
         return empty
 
     def _check_rows(self, parts: Sequence[Partition], rows: np.ndarray, nbytes: int) -> None:
-        """Raise OutOfMemory, with the numbers of the largest partition, where a device has no room for all of its, or
-        it has more rows than are numbered.
+        """Raise OutOfMemory, with the numbers of the largest partition, where a device has no room for all of its, and
+        KeysRefused where it has more rows than are numbered.
         """
         largest = int(rows.argmax())
         if rows[largest] > MOST_ROWS:
-            raise OutOfMemory(f"{self.label}: partition {largest} would have {int(rows[largest]):,} of "
+            raise KeysRefused(f"{self.label}: partition {largest} would have {int(rows[largest]):,} of "
                               f"{int(rows.sum()):,} records, and {MOST_ROWS:,} are the most that are numbered in one")
         needed: dict[Device, int] = {}
         for partition in parts:

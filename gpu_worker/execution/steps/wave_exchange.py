@@ -17,7 +17,7 @@ from gpu_worker.execution.keys.row_exchange import OrderedExchange, RowExchange
 from gpu_worker.execution.keys.row_keys import RowKeys, in_order
 from gpu_worker.execution.memory.row_chunks import row_bytes
 from gpu_worker.execution.passes.run_context import RunContext
-from gpu_worker.protocol.errors import OutOfMemory, PlanError
+from gpu_worker.protocol.errors import KeysRefused, OutOfMemory, PlanError
 from gpu_worker.protocol.payload import aligned
 from gpu_worker.protocol.plans import PartitionByKeyStep
 from gpu_worker.system.failpoints import failpoint
@@ -159,11 +159,13 @@ class WaveExchange:
         ------
         OutOfMemory, SpillError
             If there is no room for them, with the largest partition's numbers; before any row has been moved.
+        KeysRefused
+            If one has more rows than are numbered.
         """
         largest = int(self._rows.argmax())
         most, total = int(self._rows[largest]), int(self._rows.sum())
         if most > MOST_ROWS:
-            raise OutOfMemory(f"partition {largest} would have {most:,} of {total:,} records, and {MOST_ROWS:,} are "
+            raise KeysRefused(f"partition {largest} would have {most:,} of {total:,} records, and {MOST_ROWS:,} are "
                               "the most that are numbered in one")
         row_size = sum(map(row_bytes, self._fields))
         try:
