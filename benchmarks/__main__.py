@@ -22,10 +22,10 @@ from benchmarks import (
     generated,
     generated_rows,
     heat,
-    hiding,
     kmeans,
     latency,
     machine,
+    overlap,
     packing,
     plots,
     publications,
@@ -171,7 +171,7 @@ def measured(scale: Scale, device: str, partitions: int, only: tuple[str, ...]) 
             yield tax.of_heat(sc, scale.cubes[-1], settings, recorder)
             yield tax.of_flow(sc, scale.planes[-1], settings, recorder)
     for solver in [*map(heat.solver, scale.cubes), *map(flow.solver, scale.planes)] if "exchanges" in only else ():
-        yield hiding.run(solver, _kind(device), scale.samples, _progress(f"exchanges of {solver.name}"))
+        yield overlap.run(solver, _kind(device), scale.samples, _progress(f"exchanges of {solver.name}"))
     if "udfs" in only:
         with context(device, cores) as sc:
             yield udfs.run(sc, scale.text // 16, scale.samples, _progress("functions over columns"))

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from pyspark import RDD, SparkContext
 
-from benchmarks import owned, tasks
+from benchmarks import rank_blocks, tasks
 from benchmarks.halos import Given, Halos, Position, exchanged, ranks
 from benchmarks.recorder import NOT_RECORDED, Lap, LapRecorder
 from benchmarks.session import IN_JVM
@@ -252,18 +252,18 @@ def _kept(sc: SparkContext, stepping: Stepping, put: Callable[[np.ndarray], Any]
         def corner(where: Slices) -> np.ndarray:
             first = (0,) * len(halos.splits)
             part, = (each for found in everywhere(lambda: [
-                tasks.on_host(cells(block)[where]) for position, block in owned.held(directory).items()
+                tasks.on_host(cells(block)[where]) for position, block in rank_blocks.held(directory).items()
                 if position == first]) for each in found)
             return part
 
         def blocks() -> list[tuple[Position, np.ndarray]]:
             return [each for found in everywhere(lambda: [
-                (position, tasks.on_host(cells(block))) for position, block in owned.held(directory).items()])
+                (position, tasks.on_host(cells(block))) for position, block in rank_blocks.held(directory).items()])
                 for each in found]
 
         run = uuid.uuid4().hex
-        everywhere(lambda: owned.begin(directory, run, parts, made))
-        yield Way(lambda _: everywhere(lambda: owned.step(directory, halos, step, recorder)), corner, blocks,
+        everywhere(lambda: rank_blocks.begin(directory, run, parts, made))
+        yield Way(lambda _: everywhere(lambda: rank_blocks.step(directory, halos, step, recorder)), corner, blocks,
                   **stepping.named)
 
 

@@ -31,7 +31,7 @@ from benchmarks.flow_peers import (
     weights,
 )
 from benchmarks.halos import Halos
-from benchmarks.hiding import Solver
+from benchmarks.overlap import Solver
 from benchmarks.regression import Settings
 from benchmarks.results import Group
 from benchmarks.solvers import OURS, Arrays, Jobs, Problem, Way

@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks import flow, heat, machine
 from benchmarks.bare import Copy
-from benchmarks.launched import Patch
+from benchmarks.kernel_launches import Patch
 from benchmarks.measure import Case, interleave
 from benchmarks.results import Group
 from gpu_worker.device.base import Buffer, Device

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.generated import COPY, MADE, beside_a_copy
-from benchmarks.launched import KERNELS, THREADS, Launched, Memory
+from benchmarks.kernel_launches import KERNELS, THREADS, Launch, Memory
 from benchmarks.measure import Case
 from benchmarks.results import Group
 from gpu_worker.device.base import Buffer, Device, Source
@@ -129,7 +129,7 @@ def _joined(memory: Memory, kernel: TableKernel, partials: Sequence[tuple[Buffer
 
 
 def _launched(memory: Memory, kernel: TableKernel, rows: int, ports: Sequence[Buffer]
-              ) -> tuple[Launched, list[tuple[Buffer, int]]]:
+              ) -> tuple[Launch, list[tuple[Buffer, int]]]:
     """Return a launch over one block, dealt to works as a worker deals it; what they leave of a fold, and their number.
     """
     device = memory.device
@@ -147,7 +147,7 @@ def _launched(memory: Memory, kernel: TableKernel, rows: int, ports: Sequence[Bu
 _BYTES = {"double": 8, "long long": 8, "int": 4, "unsigned long long": 8, "unsigned int": 4, "Twofold": 16}
 
 
-def _by_hand(memory: Memory, name: str, rows: int, buffers: Sequence[Buffer]) -> Launched:
+def _by_hand(memory: Memory, name: str, rows: int, buffers: Sequence[Buffer]) -> Launch:
     source = Source(KERNELS.read_text(), KERNELS.name, (f"-DCOLUMNS={COLUMNS}",))
     return memory.launched(source, name, (-(-rows // THREADS),), (THREADS,), [*buffers, np.int64(rows)])
 

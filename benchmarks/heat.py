@@ -16,7 +16,7 @@ from pyspark import SparkContext
 from benchmarks import peers, solvers, tasks
 from benchmarks.blocks import Stepping, ways
 from benchmarks.halos import Halos, heated
-from benchmarks.hiding import Solver
+from benchmarks.overlap import Solver
 from benchmarks.regression import Settings
 from benchmarks.results import Group
 from benchmarks.solvers import OURS, Arrays, Jobs, Problem, Way

@@ -18,13 +18,12 @@ from pyspark import SparkContext
 from benchmarks import peers, tasks
 from benchmarks.bare import Copy, bytes_of
 from benchmarks.cloud import Cloud
-from benchmarks.kept import Kept
-from benchmarks.kept import kept as kept_by_workers
 from benchmarks.measure import Case, in_kernels, interleave
 from benchmarks.peers import Step
 from benchmarks.regression import FLOOR, SPARK_C, Settings
 from benchmarks.results import Group
 from benchmarks.session import IN_JVM
+from benchmarks.worker_caches import CachedWay, cached_ways
 from gpu_worker.device import open_devices
 from gpu_worker.device.base import Buffer, Device, Source
 
@@ -148,13 +147,13 @@ def _spark(sc: SparkContext, cloud: Cloud, kind: str) -> Iterator[dict[str, Step
     blocks.unpersist()
 
 
-def _kept(sc: SparkContext, cloud: Cloud, kind: str, group: Group) -> dict[str, Kept]:
+def _kept(sc: SparkContext, cloud: Cloud, kind: str, group: Group) -> dict[str, CachedWay]:
     """Return the ways with blocks in the Python workers."""
     ways = {"Spark-C+: blocks kept by Python workers": lambda index, centers: tasks.kmeans_of_kept(
         cloud, index, centers)}
     if kind == "cuda" and peers.cupy is not None:
         ways["Spark-G+: the same on the GPU, CuPy"] = lambda index, centers: tasks.kmeans_by_kept(cloud, index, centers)
-    return kept_by_workers(sc, cloud.partitions, cloud.nbytes, ways, kind, group)
+    return cached_ways(sc, cloud.partitions, cloud.nbytes, ways, kind, group)
 
 
 def _joined(a: tuple[np.ndarray, np.ndarray], b: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

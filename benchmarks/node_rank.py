@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from benchmarks import heat, hiding
+from benchmarks import heat, overlap
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.host.device import HostDevice
 from gpu_worker.exchange.base import JoinedWorld, Staged
@@ -63,7 +63,7 @@ def main(key: str, rank: int, workers: list[str], cube: dict, samples: int) -> N
     world.begin(deadline)
     device = HostDevice("host:0", cache=KernelCache())
     try:
-        with hiding.loops(solver, [device], world) as cases:
+        with overlap.loops(solver, [device], world) as cases:
             seconds: dict[str, list[float]] = {name: [] for name in cases}
             travelled: dict[str, list[float]] = {name: [] for name in cases}
             waited: dict[str, list[float]] = {name: [] for name in cases}

@@ -27,7 +27,7 @@ import click
 from rich.console import Console
 
 import tests.conftest  # It sets the environment of daemons.
-from benchmarks import hiding, machine
+from benchmarks import machine, overlap
 from benchmarks.heat import Cube
 from benchmarks.measure import Series
 from benchmarks.results import Group, document, table
@@ -80,12 +80,12 @@ def measured(members: list[Node], cube: Cube, samples: int, rate: str) -> Group:
     group = Group(f"exchanges of heat by MPI, {' x '.join(map(str, cube.shape))}, {count} nodes{limited}", {
         "shape": list(cube.shape), "splits": list(cube.splits), "steps": cube.steps, "nodes": count, "rate": rate,
         "bytes": cube.nbytes, "samples": samples, "device": "host", "threads": 1,
-        "bytes_to_mpi_a_step": [each["sent"][hiding.LOOP] / cube.steps for each in reports]})
-    series = [a_step(Series(name, tuple(taken), 1, 0 if name == hiding.ALONE else cube.nbytes * cube.steps,
-                            (hiding.WITHOUT,) if name == hiding.LOOP else ()), cube.steps)
+        "bytes_to_mpi_a_step": [each["sent"][overlap.LOOP] / cube.steps for each in reports]})
+    series = [a_step(Series(name, tuple(taken), 1, 0 if name == overlap.ALONE else cube.nbytes * cube.steps,
+                            (overlap.WITHOUT,) if name == overlap.LOOP else ()), cube.steps)
               for name, taken in reports[0]["samples"].items()]
     loop, without, alone = (each.median for each in series)
-    parts = {part: max(statistics.median(each[part][hiding.LOOP]) for each in reports) / cube.steps
+    parts = {part: max(statistics.median(each[part][overlap.LOOP]) for each in reports) / cube.steps
              for part in ("travelled", "waited")}
     series[0].notes.update(
         share_of_exchange_not_hidden=max(0.0, (loop - without) / alone), seconds_of_travel_a_step=parts["travelled"],

@@ -17,7 +17,7 @@ import numpy as np
 from pyspark import RDD, SparkContext
 
 import vispark
-from benchmarks import kmeans, owned, peers, tasks, text
+from benchmarks import kmeans, peers, rank_blocks, tasks, text
 from benchmarks.bare import Loop, bytes_of
 from benchmarks.blocks import owned_by_workers
 from benchmarks.cloud import Cloud
@@ -208,13 +208,13 @@ def _kept(here: Here, what: Iterated, stack: ExitStack, put: Callable[[np.ndarra
 
         def shares(state: np.ndarray) -> list[np.ndarray]:
             with recorder.recording() as lap:
-                sums = [step(block, state) for block in owned.held(directory).values()]
+                sums = [step(block, state) for block in rank_blocks.held(directory).values()]
                 lap("kernel")
             return sums
 
         with owned_by_workers(sc, parts) as everywhere:
             run = uuid.uuid4().hex
-            everywhere(lambda: owned.begin(directory, run, parts, made))
+            everywhere(lambda: rank_blocks.begin(directory, run, parts, made))
             return what.loop(iterations, lambda state: sum(
                 each for found in everywhere(lambda: shares(state)) for each in found))
 

@@ -14,12 +14,11 @@ from pyspark import SparkContext
 
 from benchmarks import peers, tasks
 from benchmarks.bare import Copy, Loop
-from benchmarks.kept import Kept
-from benchmarks.kept import kept as kept_by_workers
 from benchmarks.measure import Case, in_kernels, interleave
 from benchmarks.points import FEATURES, KERNELS, LISTING, SUM_BLOCK, Fused, Points, gradient
 from benchmarks.results import Group
 from benchmarks.session import IN_JVM
+from benchmarks.worker_caches import CachedWay, cached_ways
 from gpu_worker.device import open_devices
 from gpu_worker.device.base import Device
 from vispark import IN, OUT, VRDD, Kernels
@@ -84,7 +83,7 @@ def run(sc: SparkContext, points: Points, settings: Settings, done: Callable[[st
         "fused_blocks": fused.blocks, "task_gpu": tasks.gpu_library(settings.kind)})
     with ExitStack() as stack:
         ways = stack.enter_context(_ours(sc, points, fused))
-        kept: dict[str, Kept] = {}
+        kept: dict[str, CachedWay] = {}
         if settings.jobs:
             ways |= stack.enter_context(_spark(sc, points, fused, settings.kind))
             kept = _kept(sc, points, fused, settings.kind, group)
@@ -184,9 +183,9 @@ def _spark(sc: SparkContext, points: Points, fused: Fused, kind: str) -> Iterato
     blocks.unpersist()
 
 
-def _kept(sc: SparkContext, points: Points, fused: Fused, kind: str, group: Group) -> dict[str, Kept]:
+def _kept(sc: SparkContext, points: Points, fused: Fused, kind: str, group: Group) -> dict[str, CachedWay]:
     """Return the ways with blocks in the Python workers."""
-    return kept_by_workers(sc, points.partitions, points.nbytes, {
+    return cached_ways(sc, points.partitions, points.nbytes, {
         "Spark-C+: blocks kept by Python workers": lambda index, w: tasks.gradient_of_kept(points, index, w),
         "Spark-G+: the same on the device": lambda index, w: tasks.gradient_by_kept_kernel(points, index, w, kind,
                                                                                             fused),

@@ -19,12 +19,12 @@ import numpy as np
 from pyspark import SparkContext
 
 import vispark.runtime.driver.worker
-from benchmarks import flow, heat, hiding, kmeans, regression
+from benchmarks import flow, heat, kmeans, overlap, regression
 from benchmarks.bare import bytes_of
 from benchmarks.cloud import Cloud
-from benchmarks.hiding import Solver
 from benchmarks.kmeans import Iteration
 from benchmarks.measure import Case, interleave
+from benchmarks.overlap import Solver
 from benchmarks.points import Points
 from benchmarks.regression import Descent, Settings
 from benchmarks.results import Group
@@ -92,8 +92,8 @@ def _of_grid(way: Way, solver: Solver, settings: Settings, done: Done) -> Group:
         devices = open_devices(settings.kind)
         for device in devices:
             stack.callback(device.close)
-        loops = stack.enter_context(hiding.loops(solver, devices))
-        measured = _measured(group, OURS, lambda: way.advance(solver.steps), loops[hiding.BARE], settings, done)
+        loops = stack.enter_context(overlap.loops(solver, devices))
+        measured = _measured(group, OURS, lambda: way.advance(solver.steps), loops[overlap.BARE], settings, done)
     group.series = [a_step(series, solver.steps) for series in measured]
     return group
 

@@ -21,10 +21,10 @@ from benchmarks import (
     generated,
     generated_rows,
     heat,
-    hiding,
-    launched,
+    kernel_launches,
     machine,
     measure,
+    overlap,
     packing,
     plots,
     programs,
@@ -195,7 +195,7 @@ def test_the_solvers_kernels_compile_for_gpus(source, name):
 
 @pytest.mark.parametrize("name", ["best", "softmax", "length", "by_key", "differing"])
 def test_the_kernels_of_a_row_a_thread_compile_for_gpus(name):
-    source = Source(launched.KERNELS.read_text(), launched.KERNELS.name, ("-DCOLUMNS=64",))
+    source = Source(kernel_launches.KERNELS.read_text(), kernel_launches.KERNELS.name, ("-DCOLUMNS=64",))
     assert compile_cubin(source, name, "sm_90").code.startswith(b"\x7fELF")
 
 
@@ -203,7 +203,7 @@ def test_stencils_alone_are_numpys_and_a_cell_that_differs_is_found(host):
     shape = 9, 40, 150
     stencils = next(generated.of_stencils(host, shape, 1, lambda name: None))
     assert [each["off"] for each in stencils.checks.values()] == [0, 0]
-    with launched.Patch(host, shape, ((1, 1),) * 3) as patch:
+    with kernel_launches.Patch(host, shape, ((1, 1),) * 3) as patch:
         one, other = patch.noisy("ab").values()
         assert patch.differing(one, one) == 0
         assert patch.differing(one, other) > 0.99 * patch.size
@@ -282,16 +282,16 @@ def test_an_iteration_of_the_flow_is_24_maps_that_few_passes_do():
     fields = [ElementField(name, dtype) for name, dtype in flow.FIELDS.items()]
     maps = [specialise_stencil(trace(function, args), fields, args, dims=2) for function, args in flow.PHASES]
     assert len(maps) == 24 and sum(len(each.fields) + len(each.outputs) for each in maps) == flow.STEP_FIELDS
-    lowering = hiding.lowered(flow.solver(flow.Plane((64, 64), (2, 2), 1)))
+    lowering = overlap.lowered(flow.solver(flow.Plane((64, 64), (2, 2), 1)))
     passes = [lowering.kernels[phase.launch].launch for phase in lowering.step.phases]
     assert all(phase.halos for phase in lowering.step.phases)
     assert 2 * sum(len(each.inputs) + len(each.outputs) for each in passes) < flow.STEP_FIELDS
 
 
 def test_what_is_not_hidden_of_exchanges_is_said_for_several_devices():
-    group = hiding.run(heat.solver(heat.Cube((12, 8, 8), (2, 2, 2), 2)), "host", 1, lambda name: None)
+    group = overlap.run(heat.solver(heat.Cube((12, 8, 8), (2, 2, 2), 2)), "host", 1, lambda name: None)
     names = [f"{name}, {count}" for count in ("1 device", "2 devices")
-             for name in (hiding.LOOP, hiding.BARE, hiding.WITHOUT, hiding.ALONE)]
+             for name in (overlap.LOOP, overlap.BARE, overlap.WITHOUT, overlap.ALONE)]
     assert [series.name for series in group.series] == names
     shown = io.StringIO()
     Console(file=shown, width=200).print(table([group], "t"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks import flow, heat, hiding
-from benchmarks.hiding import Solver
+from benchmarks import flow, heat, overlap
+from benchmarks.overlap import Solver
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.memory.grid.boxes import device_of_blocks
 from gpu_worker.device.memory.grid.patches import Cells, Domain, lattice_of, number_of
@@ -32,7 +32,7 @@ class Narrow(LateDevice):
 def run(solver: Solver, count: int) -> dict[str, np.ndarray]:
     """Run a loop on some devices, and return the fields behind it."""
     devices = [Narrow(f"host:{number}", cache=KernelCache()) for number in range(count)]
-    lowered, shape = hiding.lowered(solver), solver.grid.description.grid_shape
+    lowered, shape = overlap.lowered(solver), solver.grid.description.grid_shape
     lattice, streams = lattice_of(shape), Streams(StreamPool(devices), 1)
     scratch, arguments = Scratch(streams), Arguments(lowered.values, None)
     context = GridContext(streams, scratch, arguments)

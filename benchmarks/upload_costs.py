@@ -1,4 +1,4 @@
-"""Costs of taking pieces for a worker: ``python -m benchmarks.arriving DEVICE [PROCESSES [MEGABYTES]]``.
+"""Costs of taking pieces for a worker: ``python -m benchmarks.upload_costs DEVICE [PROCESSES [MEGABYTES]]``.
 
 Processes send a partition each at the same time, again and again, once as tasks do and once with nothing put into the
 pieces, so that there is hardly anything but what the worker does. Of a device ``null`` that is all: it copies nothing.

@@ -22,7 +22,7 @@ _HOST_SHARE, _GPU_SHARE = 0.4, 0.7
 
 
 @dataclass
-class Kept:
+class CachedWay:
     """A way that keeps blocks in Spark's Python workers, and how often these had to make one.
 
     Attributes
@@ -59,8 +59,8 @@ class Kept:
                                       "blocks_made_meanwhile": self.misses - self.before})
 
 
-def kept(sc: SparkContext, partitions: int, nbytes: int, tasks: dict[str, Callable[[int, Any], tuple]], kind: str,
-         group: Group) -> dict[str, Kept]:
+def cached_ways(sc: SparkContext, partitions: int, nbytes: int, tasks: dict[str, Callable[[int, Any], tuple]],
+                kind: str, group: Group) -> dict[str, CachedWay]:
     """Return the ways for which there is room; the others are put down as skipped.
 
     Parameters
@@ -68,8 +68,8 @@ def kept(sc: SparkContext, partitions: int, nbytes: int, tasks: dict[str, Callab
     nbytes : int
         Of all partitions. Any Python worker may get any of them, so that each comes to have all.
     tasks : dict of str to callable
-        Takes a partition's number and what changes; gives what :class:`Kept` says. Those whose names have "Spark-G"
-        keep blocks on the device.
+        Takes a partition's number and what changes; gives what :class:`CachedWay` says. Those whose names have
+        "Spark-G" keep blocks on the device.
     """
     numbers = sc.parallelize(range(partitions), partitions)
     needed, ways = nbytes * sc.defaultParallelism, {}
@@ -80,7 +80,7 @@ def kept(sc: SparkContext, partitions: int, nbytes: int, tasks: dict[str, Callab
             group.skipped[name] = (f"{sc.defaultParallelism} workers that keep all of it need {needed / 1e9:.0f} GB, "
                                    f"and may take {available / 1e9:.0f}")
         else:
-            ways[name] = Kept(lambda changing, task=task: numbers.map(
+            ways[name] = CachedWay(lambda changing, task=task: numbers.map(
                 lambda index: task(index, changing)).reduce(_added))
     return ways
 
