@@ -57,11 +57,11 @@ template <int K, int D, int SLOTS, class C> void check(int rows, unsigned seed)
     }
     for (std::vector<double>& sums : found) {
         sums.assign(K * D, NAN);
-        machine::launch(2, Way::THREADS, sizeof(typename Way::Room), [&] {
-            typename Way::Room& room = *(typename Way::Room*)machine::block().shared;
-            if (!Way::fold(aligned, rows, room, centres.data(), sums.data())) return;
+        machine::launch(2, Way::THREADS, sizeof(typename Way::SharedStorage), [&] {
+            typename Way::SharedStorage& storage = *(typename Way::SharedStorage*)machine::block().shared;
+            if (!Way::fold(aligned, rows, storage, centres.data(), sums.data())) return;
             for (int k = threadIdx.x; k < K; k += Way::FIRST_MULTIPLIER * 32)
-                if (room.counts[k] != many[k]) machine::fail("a count");
+                if (storage.counts[k] != many[k]) machine::fail("a count");
         });
         for (int i = 0; i < K * D; i++)
             if (!(fabs(sums[i] - wanted[i]) <= 1e-5 * (1 + many[i / D]))) machine::fail("a sum");

@@ -303,7 +303,7 @@ def open_host(*, memory: int, addresses: Sequence[str], cache_dir: str, shared_l
         Which of the ``count`` devices to open; empty for all. They mean nothing where the host is one device.
     cache_dir : str
         Directory of the compiled kernels.
-    room, bounds
+    shared_limit, bounds
         As for :class:`HostDevice`.
 
     Raises

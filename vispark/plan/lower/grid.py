@@ -45,7 +45,7 @@ class GridLowering(Lowering):
 
     Parameters
     ----------
-    chain, start, goal, room
+    chain, start, requested, shared_limit
         As for :class:`~vispark.plan.lower.lowering.Lowering`.
     description : GridSpec
         The grid.

@@ -53,7 +53,8 @@ from vispark.translate.nearest.two_pass import (
 )
 
 #: What the kernel calls its own variables, beside what other kernels do.
-_OWN = frozenset(["nearest", "tensor", "Shape", "Way", "room", "image", "found", "values", "Values", "lane", "x", "k"])
+_OWN = frozenset([
+    "nearest", "tensor", "Shape", "Way", "storage", "image", "found", "values", "Values", "lane", "x", "k"])
 
 
 def by_labels(kernel: TableKernel, calls: Sequence[TracedCall], record: ElementSpec, wanted: frozenset[str] | None,
@@ -64,7 +65,7 @@ def by_labels(kernel: TableKernel, calls: Sequence[TracedCall], record: ElementS
     ----------
     kernel : TableKernel
         What the translator wrote of the chain.
-    calls, record, wanted, folding, room
+    calls, record, wanted, folding, shared_limit
         What it wrote it of and for.
     """
     row = row_of(calls[0], record)
@@ -265,7 +266,7 @@ class _Frame(RowKernel):
                     *others]
         text = IndentedText()
         text.add("extern __shared__ __align__(128) unsigned char memory[];",
-                 "Shape::Room& room = *(Shape::Room*)memory;")
+                 "Shape::SharedStorage& storage = *(Shape::SharedStorage*)memory;")
         if not shape.ring:
             text.add("const unsigned char* const image = nullptr;")
         text.add(f"const rows::Work work(works, ports, {len(self.ports)});")
@@ -276,7 +277,7 @@ class _Frame(RowKernel):
         lane = [f"const int lane = threadIdx.x % {WARP};", "unsigned char* const scratch = nullptr;"]
         text.choose(lambda part: part.add("if (threadIdx.x != 0) return;"),
                     (lambda part: part.add(*lane)) if self.table.lanes > 1 else None)
-        arguments = f"{self.ports[0].base}, work.count, room, image, {centres}"
+        arguments = f"{self.ports[0].base}, work.count, storage, image, {centres}"
         if self.by_key:
             self._fold_by_key(text, self.by_key, arguments)
         else:
@@ -324,7 +325,7 @@ class _Frame(RowKernel):
         text.add(f"Shape::chunks({operands}, [&](long long first, int count) {{",
                  f"for (int i = threadIdx.x / {self.table.lanes}; i < count; i += {groups}) {{",
                  "const long long row = first + i;")
-        self._label(text, "room.labels[i]")
+        self._label(text, "storage.labels[i]")
         self._one_row(text, {port.local: at_row(port, "row") for port in self.ports}, "row")
         if self._flushes:
             text.add(f"if (i / {groups} % {FLUSHED} == {FLUSHED - 1}) {{")
@@ -361,14 +362,14 @@ class _Frame(RowKernel):
         else:
             text.choose(lambda part: self._values_on_host(part, by_key, cells, f"{operands}, {sums}"),
                         lambda part: self._values_by_label(part, by_key, cells, f"{operands}, {sums}"))
-        text.add(f"nearest::each<{shape.centres}>(room, [&](int k, long long count) {{")
+        text.add(f"nearest::each<{shape.centres}>(storage, [&](int k, long long count) {{")
         for number, store in enumerate(by_key.stores):
             if store not in ("", "computed", "least", "greatest"):
                 text.add(f"({cells[number]})[k] = {store};")
         text.add("});", "if (threadIdx.x == 0) {")
         for number, store in enumerate(by_key.stores):
             if store in ("least", "greatest"):
-                text.add(f"partial_{number}[blockIdx.x] = nearest::{store}<{shape.centres}>(room, {by_key.offset});")
+                text.add(f"partial_{number}[blockIdx.x] = nearest::{store}<{shape.centres}>(storage, {by_key.offset});")
         text.add("}")
 
     def _computed(self, by_key: _ByKey) -> list[tuple[int, Accumulated, str]]:
@@ -391,9 +392,9 @@ class _Frame(RowKernel):
     def _values_by_label(self, text: IndentedText, by_key: _ByKey, cells: dict[int, str], operands: str) -> None:
         shape, lanes = self.labels.shape, self.table.lanes
         text.add(f"Shape::fold({operands}, [&](long long first) {{",
-                 f"nearest::by_label<Values, {shape.centres}, {shape.threads}, {lanes}>(room,",
+                 f"nearest::by_label<Values, {shape.centres}, {shape.threads}, {lanes}>(storage,",
                  "[&](int i, Values& found) {", "const long long row = first + i;")
-        self._label(text, "room.labels[i]")
+        self._label(text, "storage.labels[i]")
         text.add(self._call(self._places(text), lanes=True))
         guard = "if (lane == 0) " if lanes > 1 else ""
         text.add(*(f"{guard}found.{each.port.local} = {each.port.local};" for each in self.folded),

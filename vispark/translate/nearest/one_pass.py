@@ -70,7 +70,7 @@ class Roles:
 
     @property
     def shared(self) -> int:
-        """Bytes of shared memory: at least those of ``Room``."""
+        """Bytes of shared memory: at least those of ``SharedStorage``."""
         steps = -(-self.columns // 16)
         ring = self.slots * (TILE * self.columns * 4 + TILE + 6 * 8)
         of_centres = self.padded * (steps * 32 + _MULTIPLIERS * 64 + 16 + 4) + steps * 64
@@ -121,7 +121,7 @@ class Pair:
 
     @property
     def shared(self) -> int:
-        """Bytes of shared memory: at least those of ``Room``."""
+        """Bytes of shared memory: at least those of ``SharedStorage``."""
         ring = self.slots * (TILE * (self._own_steps | 1) * 64 + 16 + 6 * 8)
         scores = 2 * _MULTIPLIERS * (32 * self.padded + 128)
         of_centres = self.padded * (self._own_steps * 32 + 16 + 4) + -(-self.columns // 16) * 64

@@ -61,7 +61,7 @@ def instead_of(kernel: TableKernel, calls: Sequence[TracedCall], record: Element
     ----------
     kernel : TableKernel
         What the translator wrote of the chain.
-    calls, record, folding, room
+    calls, record, folding, shared_limit
         What it wrote it of and for.
     """
     row = row_of(calls[0], record) if len(calls) == 1 else None
@@ -302,7 +302,7 @@ class NearestShape:
 
     @property
     def shared(self) -> int:
-        """Bytes of shared memory: at least those of ``Room``."""
+        """Bytes of shared memory: at least those of ``SharedStorage``."""
         image = (2 * self.ring or self.steps) * self.padded * 32
         waiting = 5 if self.products == 1 and self.ring else 3
         lists = waiting * _CHUNK + self.centres * (self.threads // 32 * 4 + 4 + 8)
@@ -333,20 +333,20 @@ class NearestShape:
     def labels(self) -> str:
         """Return the kernel that gives the labels of the rows."""
         return self._source("nearest_labels", [], 2, [
-            "Shape::labels(x, work.count, room, image, centres, work.of<long long>(1, 1));"])
+            "Shape::labels(x, work.count, storage, image, centres, work.of<long long>(1, 1));"])
 
     def fold(self, accumulated: Sequence[Accumulated], stores: Sequence[str]) -> str:
         """Return the kernel that folds by label: the rows are added up, and of ``stores`` each is stored."""
         partials = [f"{one.accumulator}* __restrict__ partial_{number}" for number, one in enumerate(accumulated)]
         sums = stores.index("")
         body = [f"{SUMS[self.rows]}* const sums = partial_{sums} + {self._number} * {accumulated[sums].width}ll;",
-                *self._either("if (!Way::fold(x, work.count, room, centres, sums)) return;",
-                              "Shape::fold(x, work.count, room, image, centres, sums);"),
-                f"nearest::each<{self.centres}>(room, [&](int k, long long count) {{"]
+                *self._either("if (!Way::fold(x, work.count, storage, centres, sums)) return;",
+                              "Shape::fold(x, work.count, storage, image, centres, sums);"),
+                f"nearest::each<{self.centres}>(storage, [&](int k, long long count) {{"]
         last = []
         for number, store in enumerate(stores):
             if store in ("least", "greatest"):
-                last.append(f"partial_{number}[{self._number}] = nearest::{store}<{self.centres}>(room);")
+                last.append(f"partial_{number}[{self._number}] = nearest::{store}<{self.centres}>(storage);")
             elif store:
                 body.append(f"    partial_{number}[{self._number} * {self.centres}ll + k] = {store};")
         if last:
@@ -363,7 +363,7 @@ class NearestShape:
             "#endif", "",
             f"typedef nearest::Shape<{', '.join(map(str, numbers))}, {nan}, {row}, {kind}, {self.products}> Shape;",
             *self._either(f"typedef {self.way.type_of(nan, kind)} Way;" if self.way else "", "typedef Shape Way;"),
-            f"static_assert(sizeof(Way::Room) <= {self.shared}, \"shared memory\");", ""]
+            f"static_assert(sizeof(Way::SharedStorage) <= {self.shared}, \"shared memory\");", ""]
 
     def preparing(self, declared: Sequence[str], centres: str) -> list[str]:
         """Return the kernel that prepares centres, if there is one; ``declared`` are the parameters beside the image.
@@ -390,7 +390,7 @@ class NearestShape:
             f'extern "C" __global__ void {clusters}__launch_bounds__({self.threads}, 1)',
             f"{name}({', '.join(declared)})", "{",
             "    extern __shared__ __align__(128) unsigned char memory[];",
-            "    Way::Room& room = *(Way::Room*)memory;",
+            "    Way::SharedStorage& storage = *(Way::SharedStorage*)memory;",
             *([] if self.ring else ["    const unsigned char* const image = nullptr;"]),
             f"    const rows::Work work(works, ports, {ports}{f', {self._number}' if clusters else ''});",
             f"    const {row}* const x = work.of<const {row}>(0, {self.columns});",

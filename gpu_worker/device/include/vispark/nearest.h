@@ -395,7 +395,7 @@ struct Shape {
 
     typedef Waiting<N, (PRODUCTS == 1 && RING ? 4 : 2) * CHUNK> List;
 
-    struct Room {
+    struct SharedStorage {
         unsigned char image[RING ? RING * 2 * N * 32 : IMAGE], staged[T * 8 * STEPS_AHEAD * sizeof(R)];
         R means[STEPS * 16];
         float numbers[NUMBERS * N], greatest[NUMBERS];
@@ -429,54 +429,55 @@ struct Shape {
                                                blockIdx.x * 8 + threadIdx.x / 32, 0, STEPS);
     }
 
-    // Products are added up in chains of CHAIN steps; `room` has what Room does of the centres, and of `steps` of the
+    // Products are added up in chains of CHAIN steps; `storage` has what SharedStorage does of the centres, and of `steps` of the
     // image, from the first on.
     template <int CHAIN = STEPS, class Place = AsMultiplied<N, R>, class Any>
-    static __device__ FactorsFor<R> factors(Any& room, const unsigned char* scratch, const C* centres, int first = 0,
+    static __device__ FactorsFor<R> factors(Any& storage, const unsigned char* scratch, const C* centres, int first = 0,
                                          int steps = STEPS)
     {
         if (RING) {
             const float* const numbers = (const float*)(scratch + IMAGE);
-            for (int i = threadIdx.x; i < NUMBERS * N; i += T) room.numbers[i] = numbers[i];
+            for (int i = threadIdx.x; i < NUMBERS * N; i += T) storage.numbers[i] = numbers[i];
             const R* const means = (const R*)(numbers + NUMBERS * N);
-            for (int i = threadIdx.x; i < STEPS * 16; i += T) room.means[i] = means[i];
+            for (int i = threadIdx.x; i < STEPS * 16; i += T) storage.means[i] = means[i];
         } else {
-            set_means<T>(room.means, centres);
+            set_means<T>(storage.means, centres);
             for (int n = threadIdx.x / 32; n < N; n += T / 32)
-                factorise<N, K, D, Place>((unsigned short*)room.image, room.numbers, room.means, centres, n, first,
-                                          steps);
+                factorise<N, K, D, Place>((unsigned short*)storage.image, storage.numbers, storage.means, centres, n,
+                                          first, steps);
             tensor::publish();
         }
         __syncthreads();
         if (threadIdx.x < 32)
             for (int i = 0; i < POWER; i++) {
                 float most = 0;
-                for (int n = threadIdx.x; n < K; n += 32) most = fmaxf(most, room.numbers[i * N + n]);
+                for (int n = threadIdx.x; n < K; n += 32) most = fmaxf(most, storage.numbers[i * N + n]);
                 most = largest_of_warp(most);
-                if (threadIdx.x == 0) room.greatest[i] = most;
+                if (threadIdx.x == 0) storage.greatest[i] = most;
             }
         __syncthreads();
-        FactorsFor<R> given = {RING ? scratch : room.image, room.means, room.numbers + SQUARE * N,
-                            room.numbers + POWER * N, 0, 0, 0, 0};
-        set_bounds<D, CHAIN, PRODUCTS>(given, room.greatest[SQUARE], room.greatest[LACK], room.greatest[TOP]);
+        FactorsFor<R> given = {RING ? scratch : storage.image, storage.means, storage.numbers + SQUARE * N,
+                            storage.numbers + POWER * N, 0, 0, 0, 0};
+        set_bounds<D, CHAIN, PRODUCTS>(given, storage.greatest[SQUARE], storage.greatest[LACK], storage.greatest[TOP]);
         for (int n = threadIdx.x; n < N; n += T)
-            room.numbers[POWER * N + n] = -2 / (given.scale * room.numbers[POWER * N + n]);
-        for (int i = threadIdx.x; i < STEPS * 16; i += T) room.means[i] *= given.scale;
+            storage.numbers[POWER * N + n] = -2 / (given.scale * storage.numbers[POWER * N + n]);
+        for (int i = threadIdx.x; i < STEPS * 16; i += T) storage.means[i] *= given.scale;
         __syncthreads();
         return given;
     }
 
     template <class Put>
-    static __device__ void label(const R* x, int rows, Room& room, const FactorsFor<R>& factors, const C* centres,
-                                 Put put)
+    static __device__ void label(const R* x, int rows, SharedStorage& storage, const FactorsFor<R>& factors,
+                                 const C* centres, Put put)
     {
-        if (threadIdx.x == 0) room.open = 0;
+        if (threadIdx.x == 0) storage.open = 0;
         __syncthreads();
-        label_all<N, K, D, T, RING, STEPS_AHEAD, nan, PRODUCTS>(x, rows, factors, room.staged, room.image, room.bars,
-                                                                centres, room.waiting, room.open, put);
+        label_all<N, K, D, T, RING, STEPS_AHEAD, nan, PRODUCTS>(x, rows, factors, storage.staged, storage.image,
+                                                                storage.bars, centres, storage.waiting, storage.open,
+                                                                put);
         __syncthreads();
-        const List& waiting = room.waiting;
-        const int waits = min(room.open, (int)List::MOST);
+        const List& waiting = storage.waiting;
+        const int waits = min(storage.open, (int)List::MOST);
         for (int i = threadIdx.x / 32; i < waits; i += T / 32) {
             const int row = waiting.rows[i] & (List::ALL - 1);
             const int exact = again<N, K, D, nan>([&](int q) { return (unsigned long long)waiting.masks[i][q]; },
@@ -486,53 +487,53 @@ struct Shape {
     }
 
     // The labels of a work's rows.
-    static __device__ void labels(const R* x, long long rows, Room& room, const unsigned char* scratch,
+    static __device__ void labels(const R* x, long long rows, SharedStorage& storage, const unsigned char* scratch,
                                   const C* centres, long long* out)
     {
-        const FactorsFor<R> given = factors(room, scratch, centres);
+        const FactorsFor<R> given = factors(storage, scratch, centres);
         for (long long first = 0; first < rows; first += CHUNK) {
             const int count = (int)min((long long)CHUNK, rows - first);
-            label(x + first * D, count, room, given, centres, [&](int row, int label) { out[first + row] = label; });
+            label(x + first * D, count, storage, given, centres, [&](int row, int label) { out[first + row] = label; });
             __syncthreads();
         }
     }
 
-    // The labels of a chunk after the other in room.labels; `then(first, count)` is done by all threads for each.
+    // The labels of a chunk after the other in storage.labels; `then(first, count)` is done by all threads for each.
     template <class Then>
-    static __device__ void chunks(const R* x, long long rows, Room& room, const unsigned char* scratch,
+    static __device__ void chunks(const R* x, long long rows, SharedStorage& storage, const unsigned char* scratch,
                                   const C* centres, Then then)
     {
-        const FactorsFor<R> given = factors(room, scratch, centres);
+        const FactorsFor<R> given = factors(storage, scratch, centres);
         for (long long first = 0; first < rows || first == 0; first += CHUNK) {
             const int count = (int)min((long long)CHUNK, rows - first);
-            label(x + first * D, count, room, given, centres,
-                  [&](int row, int label) { room.labels[row] = (unsigned char)label; });
+            label(x + first * D, count, storage, given, centres,
+                  [&](int row, int label) { storage.labels[row] = (unsigned char)label; });
             __syncthreads();
             then(first, count);
             __syncthreads();
         }
     }
 
-    // The sums of a work's rows by label, and in room.counts how many there are; no sums where there is no place for
+    // The sums of a work's rows by label, and in storage.counts how many there are; no sums where there is no place for
     // them. `beside(first)` is done by all threads for each chunk, whose rows are then in order.
     template <class Beside>
-    static __device__ void fold(const R* x, long long rows, Room& room, const unsigned char* scratch,
+    static __device__ void fold(const R* x, long long rows, SharedStorage& storage, const unsigned char* scratch,
                                 const C* centres, typename Sums<R>::type* sums, Beside beside)
     {
-        for (int k = threadIdx.x; k < K; k += T) room.counts[k] = 0;
-        chunks(x, rows, room, scratch, centres, [&](long long first, int count) {
-            sort<K, T>(room.labels, count, room.order, room.places, room.start);
-            for (int k = threadIdx.x; k < K; k += T) room.counts[k] += room.start[k + 1] - room.start[k];
+        for (int k = threadIdx.x; k < K; k += T) storage.counts[k] = 0;
+        chunks(x, rows, storage, scratch, centres, [&](long long first, int count) {
+            sort<K, T>(storage.labels, count, storage.order, storage.places, storage.start);
+            for (int k = threadIdx.x; k < K; k += T) storage.counts[k] += storage.start[k + 1] - storage.start[k];
             if (sums)
-                gather<K, D, T, ROWS_AHEAD>(x + first * D, [&](int i) { return room.order[i]; }, room.start, sums,
+                gather<K, D, T, ROWS_AHEAD>(x + first * D, [&](int i) { return storage.order[i]; }, storage.start, sums,
                                             first == 0);
             beside(first);
         });
     }
-    static __device__ void fold(const R* x, long long rows, Room& room, const unsigned char* scratch,
+    static __device__ void fold(const R* x, long long rows, SharedStorage& storage, const unsigned char* scratch,
                                 const C* centres, typename Sums<R>::type* sums)
     {
-        fold(x, rows, room, scratch, centres, sums, [](long long) {});
+        fold(x, rows, storage, scratch, centres, sums, [](long long) {});
     }
 };
 
@@ -558,20 +559,21 @@ struct Shape {
 namespace nearest {
 
 // What a work leaves beside the sums: `put(k, count)` for each centre; the least and the greatest label that occurs.
-template <int K, class Room, class Put> __device__ __forceinline__ void each(const Room& room, Put put)
+template <int K, class Storage, class Put> __device__ __forceinline__ void each(const Storage& storage, Put put)
 {
-    for (int k = vispark::own_place(); k < K; k += vispark::places()) put(k, room.counts[k]);
+    for (int k = vispark::own_place(); k < K; k += vispark::places()) put(k, storage.counts[k]);
 }
-template <int K, class Room> __device__ __forceinline__ long long least(const Room& room, long long more = 0)
+template <int K, class Storage> __device__ __forceinline__ long long least(const Storage& storage, long long more = 0)
 {
     for (int k = 0; k < K; k++)
-        if (room.counts[k]) return k + more;
+        if (storage.counts[k]) return k + more;
     return Minimum::identity<long long>();
 }
-template <int K, class Room> __device__ __forceinline__ long long greatest(const Room& room, long long more = 0)
+template <int K, class Storage>
+__device__ __forceinline__ long long greatest(const Storage& storage, long long more = 0)
 {
     for (int k = K - 1; k >= 0; k--)
-        if (room.counts[k]) return k + more;
+        if (storage.counts[k]) return k + more;
     return Maximum::identity<long long>();
 }
 

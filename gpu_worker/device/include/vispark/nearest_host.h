@@ -14,7 +14,7 @@ template <int N, int K, int D, int T, int RING, int CHUNK, int STEPS_AHEAD, int 
 struct Shape {
     static constexpr int WIDE = 16, HIGH = 6, BLOCKS = (K + WIDE - 1) / WIDE;
 
-    struct Room {
+    struct SharedStorage {
         long long counts[K];
     };
 
@@ -126,33 +126,34 @@ struct Shape {
 
     static void prepare(unsigned char*, const C*) {}
 
-    static void labels(const R* x, long long rows, Room&, const unsigned char*, const C* centres, long long* out)
+    static void labels(const R* x, long long rows, SharedStorage&, const unsigned char*, const C* centres,
+                       long long* out)
     {
         label_all(x, rows, centres, [&](long long row, int label) { out[row] = label; });
     }
 
     // No sums where there is no place for them; `beside(row, label)` is done for each row.
     template <class Beside>
-    static void fold(const R* x, long long rows, Room& room, const unsigned char*, const C* centres,
+    static void fold(const R* x, long long rows, SharedStorage& storage, const unsigned char*, const C* centres,
                      typename Sums<R>::type* sums, Beside beside)
     {
         typedef typename Sums<R>::type Sum;
         if (sums)
             for (long long i = 0; i < (long long)K * D; i++) sums[i] = 0.0;
-        for (int k = 0; k < K; k++) room.counts[k] = 0;
+        for (int k = 0; k < K; k++) storage.counts[k] = 0;
         label_all(x, rows, centres, [&](long long row, int label) {
             Sum* const sum = sums + (long long)label * D;
             const R* const item = x + row * D;
             if (sums)
                 for (int d = 0; d < D; d++) sum[d] = Add::of(sum[d], Sum(item[d]));
-            room.counts[label]++;
+            storage.counts[label]++;
             beside(row, label);
         });
     }
-    static void fold(const R* x, long long rows, Room& room, const unsigned char* scratch, const C* centres,
+    static void fold(const R* x, long long rows, SharedStorage& storage, const unsigned char* scratch, const C* centres,
                      typename Sums<R>::type* sums)
     {
-        fold(x, rows, room, scratch, centres, sums, [](long long, int) {});
+        fold(x, rows, storage, scratch, centres, sums, [](long long, int) {});
     }
 };
 

@@ -40,7 +40,7 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
     typedef typename Late::Tile Tile;
     typedef typename Late::Rows LateRows;
 
-    struct Room {
+    struct SharedStorage {
         float rows[SLOTS][TILE][PITCH];
         unsigned char image[OWN_STEPS * N * 32];
         // Of both blocks' multipliers of a team: scores, or of a late tile distances of half the rows.
@@ -74,9 +74,9 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
         }
     };
 
-    // The sums of a work's rows by label, and in room.counts of block 0 how many there are. Whether the thread is one
+    // The sums of a work's rows by label, and in storage.counts of block 0 how many there are. Whether the thread is one
     // of those that know these; the others have nothing left to do.
-    static __device__ bool fold(const float* x, long long rows, Room& room, const C* centres, double* sums)
+    static __device__ bool fold(const float* x, long long rows, SharedStorage& storage, const C* centres, double* sums)
     {
         const unsigned rank = tensor::rank();
         Given given = {x, (int)rows, 0, OWN_STEPS, OWN_STEPS * 16, rank};
@@ -85,22 +85,22 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
             given.steps = STEPS - OWN_STEPS;
             given.columns = D - OWN_STEPS * 16;
         }
-        const Factors factors = Prepared::template factors<SHORT + 2, Place>(room, nullptr, centres, given.first_step,
-                                                                             given.steps);
-        prepare(room);
+        const Factors factors = Prepared::template factors<SHORT + 2, Place>(storage, nullptr, centres,
+                                                                             given.first_step, given.steps);
+        prepare(storage);
         __syncthreads();
         tensor::join_cluster();
         const int warp = tensor::thread() / 32;
         if (warp < FIRST_MULTIPLIER) {
             tensor::take_registers<168>();
-            add(room, given, sums);
+            add(storage, given, sums);
         } else if (warp < FIRST_DECIDER) {
             tensor::leave_registers<112>();
-            multiply(room, factors, given, centres, warp - FIRST_MULTIPLIER);
+            multiply(storage, factors, given, centres, warp - FIRST_MULTIPLIER);
         } else {
             tensor::leave_registers<64>();
-            if (warp < LOADER) decide(room, factors, given, centres, warp - FIRST_DECIDER);
-            else if (warp == LOADER) load(room, given);
+            if (warp < LOADER) decide(storage, factors, given, centres, warp - FIRST_DECIDER);
+            else if (warp == LOADER) load(storage, given);
         }
         tensor::join_cluster();
         if (warp >= FIRST_MULTIPLIER || rank) {
@@ -108,50 +108,50 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
             return false;
         }
         for (int k = tensor::thread(); k < K; k += FIRST_MULTIPLIER * 32)
-            room.counts[k] += tensor::there(&room.counts[k], 1);
+            storage.counts[k] += tensor::there(&storage.counts[k], 1);
         tensor::join_cluster();
         return true;
     }
 
-    static __device__ __forceinline__ void prepare(Room& room)
+    static __device__ __forceinline__ void prepare(SharedStorage& storage)
     {
-        for (int k = threadIdx.x; k < K; k += THREADS) room.counts[k] = 0;
+        for (int k = threadIdx.x; k < K; k += THREADS) storage.counts[k] = 0;
         if (threadIdx.x) return;
         for (int slot = 0; slot < SLOTS; slot++) {
-            tensor::prepare(tensor::shared_of(&room.full[slot]), 1);
-            for (int i = 0; i < QUARTERS; i++) tensor::prepare(tensor::shared_of(&room.empty[slot][i]), ADDERS);
-            tensor::prepare(tensor::shared_of(&room.labelled[slot]), 1);
+            tensor::prepare(tensor::shared_of(&storage.full[slot]), 1);
+            for (int i = 0; i < QUARTERS; i++) tensor::prepare(tensor::shared_of(&storage.empty[slot][i]), ADDERS);
+            tensor::prepare(tensor::shared_of(&storage.labelled[slot]), 1);
         }
         for (int i = 0; i < DECIDERS; i++) {
-            tensor::prepare(tensor::shared_of(&room.scored[i]), MEMBERS);
-            tensor::prepare(tensor::shared_of(&room.taken[i]), 2);
+            tensor::prepare(tensor::shared_of(&storage.scored[i]), MEMBERS);
+            tensor::prepare(tensor::shared_of(&storage.taken[i]), 2);
         }
-        Late::prepare(room.notes);
+        Late::prepare(storage.notes);
         tensor::prepared();
     }
 
     // -- the loader, one warp, a lane for each row of a tile ----------------------------------------------------------
 
-    static __device__ __forceinline__ void load(Room& room, const Given& given)
+    static __device__ __forceinline__ void load(SharedStorage& storage, const Given& given)
     {
         const int lane = tensor::thread() % 32;
         const float* const x = given.x + given.first_step * 16;
         auto bring = [&](const Tile& tile, int rows, long long row) {
             const float* const from = x + row * D;
-            const tensor::Shared full = tensor::shared_of(&room.full[tile.slot]);
-            const tensor::Shared to = tensor::shared_of(room.rows[tile.slot][lane % TILE]);
+            const tensor::Shared full = tensor::shared_of(&storage.full[tile.slot]);
+            const tensor::Shared to = tensor::shared_of(storage.rows[tile.slot][lane % TILE]);
             // A tile of few rows is full before the other quarters of its place are given back, which nobody waits for.
-            wait(room.empty[tile.slot][0], tile.turn + 1);
+            wait(storage.empty[tile.slot][0], tile.turn + 1);
             if (lane == 0) tensor::expect(full, rows * given.columns * 4);
             __syncwarp();
             #pragma unroll 1
             for (int quarter = 0; quarter < QUARTERS; quarter++) {
-                if (quarter) wait(room.empty[tile.slot][quarter], tile.turn + 1);
+                if (quarter) wait(storage.empty[tile.slot][quarter], tile.turn + 1);
                 if (lane / QUARTER == quarter && lane < rows) tensor::add_once(to, from, given.columns * 4, full);
             }
         };
         Late::over_tiles(
-            room.notes, given.rows,
+            storage.notes, given.rows,
             [&](const Tile& tile) { bring(tile, min(TILE, given.rows - tile.first), tile.first + lane); },
             [](int) {},
             [&](const Tile& tile, const LateRows& late) {
@@ -162,21 +162,21 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
 
     // -- multipliers --------------------------------------------------------------------------------------------------
 
-    static __device__ __forceinline__ void multiply(Room& room, const Factors& factors, const Given& given,
+    static __device__ __forceinline__ void multiply(SharedStorage& storage, const Factors& factors, const Given& given,
                                                     const C* centres, int number)
     {
         const int lane = tensor::thread() % 32, t = lane % 4, g = lane / 4;
         const int team = number / MEMBERS, member = number % MEMBERS, longer = given.steps - SHORT * MEMBERS;
         const int step = member * SHORT + min(member, longer);
-        const uint2* const image = (const uint2*)room.image + step * NT * 32 + (NT % 2 ? lane : 2 * lane);
-        const float* const means = room.means + (given.first_step + step) * 16 + t * 4;
+        const uint2* const image = (const uint2*)storage.image + step * NT * 32 + (NT % 2 ? lane : 2 * lane);
+        const float* const means = storage.means + (given.first_step + step) * 16 + t * 4;
         auto take = [&](const Tile& tile) {
             if (tile.number % TEAMS != team) return;
-            await_rows(room, tile);
+            await_rows(storage, tile);
             float acc[NT][4], norms[2] = {0, 0};
             #pragma unroll
             for (int j = 0; j < NT; j++) acc[j][0] = acc[j][1] = acc[j][2] = acc[j][3] = 0;
-            const float* const x = room.rows[tile.slot][g] + step * 16 + t * 4;
+            const float* const x = storage.rows[tile.slot][g] + step * 16 + t * 4;
             // Written out, the steps take more room than a warp's instructions have nearby.
             #pragma unroll 2
             for (int s = 0; s < SHORT; s++)
@@ -185,20 +185,20 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
             if (member < longer)
                 multiply_step(acc, norms, x + SHORT * 16, means + SHORT * 16, image + SHORT * NT * 32, factors.scale,
                               has_columns<D>(given.first_step + step + SHORT, t));
-            wait(room.taken[team], tile.number / TEAMS + 1);
-            leave(room, given.rank, team, member, acc, norms);
+            wait(storage.taken[team], tile.number / TEAMS + 1);
+            leave(storage, given.rank, team, member, acc, norms);
         };
-        Late::over_tiles(room.notes, given.rows, take, [](int) {}, [&](const Tile& tile, const LateRows& late) {
-            if (tile.number % TEAMS == team) measure(room, given, centres, team, member, tile, late);
+        Late::over_tiles(storage.notes, given.rows, take, [](int) {}, [&](const Tile& tile, const LateRows& late) {
+            if (tile.number % TEAMS == team) measure(storage, given, centres, team, member, tile, late);
         });
     }
 
     // Of an odd number of places a team has every second turn, so it has not waited for the one before: that is over
     // when the place is given back. Else what it waits for would be taken for the turn before that.
-    static __device__ __forceinline__ void await_rows(Room& room, const Tile& tile)
+    static __device__ __forceinline__ void await_rows(SharedStorage& storage, const Tile& tile)
     {
-        if (SLOTS % TEAMS) wait(room.empty[tile.slot][0], tile.turn + 1);
-        wait(room.full[tile.slot], tile.turn);
+        if (SLOTS % TEAMS) wait(storage.empty[tile.slot][0], tile.turn + 1);
+        wait(storage.full[tile.slot], tile.turn);
     }
 
     // 16 columns of 16 rows.
@@ -226,18 +226,18 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
     }
 
     // The parts of the distances of half a late tile's rows go to the block that labels these.
-    static __device__ __forceinline__ void measure(Room& room, const Given& given, const C* centres, int team,
-                                                   unsigned half, const Tile& tile, const LateRows& late)
+    static __device__ __forceinline__ void measure(SharedStorage& storage, const Given& given, const C* centres,
+                                                   int team, unsigned half, const Tile& tile, const LateRows& late)
     {
         const int lane = tensor::thread() % 32, mine = tile.first + half * HALF + lane;
         const unsigned bits = lane < HALF && mine < late.count ? late[mine].bits : 0;
         const C* const own = centres + given.first_step * 16;
-        await_rows(room, tile);
-        const Distances<C> parts = nearest::measure<HALF, COLUMNS, D, PITCH>(bits, room.rows[tile.slot][half * HALF], own,
-                                                                            given.columns);
-        wait(room.taken[team], tile.number / TEAMS + 1);
-        Bar* const scored = &room.scored[team];
-        Distances<C>* const place = &room.parts[team][given.rank * MEMBERS + half].distances[lane / 4];
+        await_rows(storage, tile);
+        const Distances<C> parts = nearest::measure<HALF, COLUMNS, D, PITCH>(bits, storage.rows[tile.slot][half * HALF],
+                                                                            own, given.columns);
+        wait(storage.taken[team], tile.number / TEAMS + 1);
+        Bar* const scored = &storage.scored[team];
+        Distances<C>* const place = &storage.parts[team][given.rank * MEMBERS + half].distances[lane / 4];
         if (lane % 4 == 0) {
             if (half == given.rank) *place = parts;
             else
@@ -251,17 +251,17 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
     }
 
     // Scores of the eight rows that the own block labels stay, those of the others go over.
-    static __device__ __forceinline__ void leave(Room& room, unsigned rank, int buffer, int member,
+    static __device__ __forceinline__ void leave(SharedStorage& storage, unsigned rank, int buffer, int member,
                                                  const float (&acc)[NT][4], const float (&norms)[2])
     {
         const int lane = tensor::thread() % 32, from = rank * MEMBERS + member;
-        Bar* const scored = &room.scored[buffer];
+        Bar* const scored = &storage.scored[buffer];
         #pragma unroll
         for (int h = 0; h < 2; h++) {
             const bool over = h != (int)rank;
             #pragma unroll
             for (int p = 0; p < PACKS; p++) {
-                float* const to = room.parts[buffer][from].scores[p][lane];
+                float* const to = storage.parts[buffer][from].scores[p][lane];
                 if (WIDE == 4) {
                     const float4 four = make_float4(acc[2 * p][2 * h], acc[2 * p][2 * h + 1],
                                                     acc[(2 * p + 1) % NT][2 * h], acc[(2 * p + 1) % NT][2 * h + 1]);
@@ -273,7 +273,7 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
                     else *(float2*)to = two;
                 }
             }
-            float* const to = &room.norms[buffer][from][lane];
+            float* const to = &storage.norms[buffer][from][lane];
             if (over) tensor::send(to, rank ^ 1, norms[h], scored);
             else *to = norms[h];
         }
@@ -285,7 +285,7 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
     // -- deciders -----------------------------------------------------------------------------------------------------
 
     // The labels of the block's half of every second tile, by four lanes a row.
-    static __device__ __forceinline__ void decide(Room& room, const Factors& factors, const Given& given,
+    static __device__ __forceinline__ void decide(SharedStorage& storage, const Factors& factors, const Given& given,
                                                   const C* centres, int mine)
     {
         const int lane = tensor::thread() % 32, row = given.rank * HALF + lane / 4;
@@ -294,55 +294,55 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
             if (tile.number % DECIDERS != mine) return;
             float score[N / 4];
             unsigned long long candidates;
-            wait(room.scored[mine], tile.number / DECIDERS);
-            const float norm = add_parts(room, mine, score);
-            give_back(room, given.rank, mine);
+            wait(storage.scored[mine], tile.number / DECIDERS);
+            const float norm = add_parts(storage, mine, score);
+            give_back(storage, given.rank, mine);
             const bool is_row = tile.first + row < given.rows, all = !(norm < factors.limit);
             int label = nearest_by<N>(factors, score, norm, candidates);
             unsigned open = __ballot_sync(~0u, lane % 4 == 0 && is_row && (all || label < 0));
             if (open)
-                open = Late::template note<N>(room.notes, mine, noted, tile.first + row, open, candidates, all);
+                open = Late::template note<N>(storage.notes, mine, noted, tile.first + row, open, candidates, all);
             if (open) {
                 const float* const rows = given.x + (long long)(tile.first + given.rank * HALF) * D;
                 label = labels_of_open<N, K, D, nan>([&](int i) { return rows + (long long)i * D; }, centres, open,
                                                      candidates, all, label);
             }
-            tell(room, given.rank, tile.slot, is_row && label >= 0 ? (unsigned)label : NONE);
+            tell(storage, given.rank, tile.slot, is_row && label >= 0 ? (unsigned)label : NONE);
         };
         Late::over_tiles(
-            room.notes, given.rows, take, [&](int epoch) { Late::end_notes(room.notes, epoch, mine, noted); },
+            storage.notes, given.rows, take, [&](int epoch) { Late::end_notes(storage.notes, epoch, mine, noted); },
             [&](const Tile& tile, const LateRows& late) {
-                if (tile.number % DECIDERS == mine) decide_late(room, given, centres, mine, tile, late);
+                if (tile.number % DECIDERS == mine) decide_late(storage, given, centres, mine, tile, late);
             });
     }
 
-    static __device__ __forceinline__ void decide_late(Room& room, const Given& given, const C* centres, int mine,
-                                                       const Tile& tile, const LateRows& late)
+    static __device__ __forceinline__ void decide_late(SharedStorage& storage, const Given& given, const C* centres,
+                                                       int mine, const Tile& tile, const LateRows& late)
     {
         const int lane = tensor::thread() % 32, row = given.rank * HALF + lane / 4;
         const bool is_row = tile.first + row < late.count;
         const LateRow one = {is_row ? late[tile.first + row].bits : 0};
-        wait(room.scored[mine], tile.number / DECIDERS);
-        Distances<C> distances = room.parts[mine][given.rank].distances[lane / 4];
-        const Distances<C>& others = room.parts[mine][MEMBERS + given.rank].distances[lane / 4];
+        wait(storage.scored[mine], tile.number / DECIDERS);
+        Distances<C> distances = storage.parts[mine][given.rank].distances[lane / 4];
+        const Distances<C>& others = storage.parts[mine][MEMBERS + given.rank].distances[lane / 4];
         #pragma unroll
         for (int i = 0; i < 3; i++) distances.of[i] += others.of[i];
-        give_back(room, given.rank, mine);
+        give_back(storage, given.rank, mine);
         const int label = nearest_of_late<COLUMNS, D>(one, distances, is_row, centres, [&](int, LateRow each) {
             return given.x + (late.first() + each.row()) * D;
         });
-        tell(room, given.rank, tile.slot, is_row ? (unsigned)label : NONE);
+        tell(storage, given.rank, tile.slot, is_row ? (unsigned)label : NONE);
     }
 
     // Parts are added up: there is room for others, from both blocks.
-    static __device__ __forceinline__ void give_back(Room& room, unsigned rank, int buffer)
+    static __device__ __forceinline__ void give_back(SharedStorage& storage, unsigned rank, int buffer)
     {
-        arrive(room.taken[buffer]);
-        if (tensor::thread() % 32 == 0) tensor::arrive_there(&room.taken[buffer], rank ^ 1);
+        arrive(storage.taken[buffer]);
+        if (tensor::thread() % 32 == 0) tensor::arrive_there(&storage.taken[buffer], rank ^ 1);
     }
 
     // A lane's scores by all multipliers, and |x - m|^2.
-    static __device__ __forceinline__ float add_parts(const Room& room, int buffer, float (&score)[N / 4])
+    static __device__ __forceinline__ float add_parts(const SharedStorage& storage, int buffer, float (&score)[N / 4])
     {
         const int lane = tensor::thread() % 32;
         float norm = 0;
@@ -352,37 +352,37 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
         for (int from = 0; from < SENDERS; from++) {
             #pragma unroll
             for (int p = 0; p < PACKS; p++) {
-                const float* const at = room.parts[buffer][from].scores[p][lane];
+                const float* const at = storage.parts[buffer][from].scores[p][lane];
                 float given[WIDE];
                 if (WIDE == 4) *(float4*)given = *(const float4*)at;
                 else *(float2*)given = *(const float2*)at;
                 #pragma unroll
                 for (int i = 0; i < WIDE; i++) score[p * WIDE + i] += given[i];
             }
-            norm += room.norms[buffer][from][lane];
+            norm += storage.norms[buffer][from][lane];
         }
         for (int apart = 1; apart < 4; apart *= 2) norm += __shfl_xor_sync(~0u, norm, apart);
         return norm;
     }
 
     // Eight labels, one in the first of each four lanes, are counted and go to the adders of both blocks.
-    static __device__ __forceinline__ void tell(Room& room, unsigned rank, int slot, unsigned label)
+    static __device__ __forceinline__ void tell(SharedStorage& storage, unsigned rank, int slot, unsigned label)
     {
         const int lane = tensor::thread() % 32;
-        if (lane % 4 == 0 && label != NONE) atomicAdd(&room.counts[label], 1);
+        if (lane % 4 == 0 && label != NONE) atomicAdd(&storage.counts[label], 1);
         unsigned word = __shfl_sync(~0u, label, lane & ~3) << lane / 4 % 4 * 8;
         for (int apart = 4; apart < 16; apart *= 2) word |= __shfl_xor_sync(~0u, word, apart);
         const unsigned high = __shfl_sync(~0u, word, 16);
         if (lane) return;
         const unsigned long long labels = (unsigned long long)high << 32 | word;
-        room.labels[slot][rank] = labels;
-        tensor::expect(tensor::shared_of(&room.labelled[slot]), 8);
-        tensor::send(&room.labels[slot][rank], rank ^ 1, labels, &room.labelled[slot]);
+        storage.labels[slot][rank] = labels;
+        tensor::expect(tensor::shared_of(&storage.labelled[slot]), 8);
+        tensor::send(&storage.labels[slot][rank], rank ^ 1, labels, &storage.labelled[slot]);
     }
 
     // -- adders -------------------------------------------------------------------------------------------------------
 
-    static __device__ __forceinline__ void add(Room& room, const Given& given, double* sums)
+    static __device__ __forceinline__ void add(SharedStorage& storage, const Given& given, double* sums)
     {
         const int lane = tensor::thread() % 32, group = tensor::thread() / 32;
         float near[OWN * COLUMNS];
@@ -391,24 +391,25 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
         int since = 0;
         bool started = false;
         auto take = [&](const Tile& tile) {
-            wait(room.labelled[tile.slot], tile.turn);
-            wait(room.full[tile.slot], tile.turn);
-            const int label = ((const unsigned char*)room.labels[tile.slot])[lane % TILE], mine = label - group * OWN;
+            wait(storage.labelled[tile.slot], tile.turn);
+            wait(storage.full[tile.slot], tile.turn);
+            const int label = ((const unsigned char*)storage.labels[tile.slot])[lane % TILE];
+            const int mine = label - group * OWN;
             const unsigned rows = __ballot_sync(~0u, label != NONE && mine >= 0 && mine < OWN) & 0xffff;
-            add_rows(room, given, tile.slot, rows, mine, near);
+            add_rows(storage, given, tile.slot, rows, mine, near);
             since += TILE;
             if (since < FLUSH) return;
             flush(given, sums, group, near, started);
             started = true;
             since = 0;
         };
-        Late::over_tiles(room.notes, given.rows, take);
+        Late::over_tiles(storage.notes, given.rows, take);
         if (since || !started) flush(given, sums, group, near, started);
     }
 
     // The rows of a tile whose labels are the warp's own, quarter by quarter.
-    static __device__ __forceinline__ void add_rows(Room& room, const Given& given, int slot, unsigned rows, int mine,
-                                                    float (&near)[OWN * COLUMNS])
+    static __device__ __forceinline__ void add_rows(SharedStorage& storage, const Given& given, int slot, unsigned rows,
+                                                    int mine, float (&near)[OWN * COLUMNS])
     {
         const int lane = tensor::thread() % 32;
         #pragma unroll 1
@@ -416,14 +417,14 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
             #pragma unroll 1
             for (unsigned some = rows & (15u << quarter * QUARTER); some; some &= some - 1) {
                 const int number = __ffs(some) - 1;
-                const float* const from = room.rows[slot][number];
+                const float* const from = storage.rows[slot][number];
                 float row[COLUMNS];
                 #pragma unroll
                 for (int c = 0; c < COLUMNS; c++)
                     row[c] = from[c < COLUMNS - 2 ? lane + c * 32 : min(lane + c * 32, given.columns - 1)];
                 Jump<OWN, COLUMNS>::add(near, __shfl_sync(~0u, mine, number), row);
             }
-            arrive(room.empty[slot][quarter]);
+            arrive(storage.empty[slot][quarter]);
         }
     }
 

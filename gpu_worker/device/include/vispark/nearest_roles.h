@@ -37,7 +37,7 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
     typedef typename Late::Tile Tile;
     typedef typename Late::Rows LateRows;
 
-    struct Room {
+    struct SharedStorage {
         float rows[SLOTS][TILE][D];
         unsigned char image[STEPS * N * 32];
         // Of the multipliers: scores of both halves of a tile, or of a late one distances of a quarter.
@@ -58,75 +58,75 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
         int rows;
     };
 
-    // The sums of a work's rows by label, and in room.counts how many there are. Whether the thread is one of those that
-    // know these; the others have nothing left to do.
-    static __device__ bool fold(const float* x, long long rows, Room& room, const C* centres, double* sums)
+    // The sums of a work's rows by label, and in storage.counts how many there are. Whether the thread is one of those
+    // that know these; the others have nothing left to do.
+    static __device__ bool fold(const float* x, long long rows, SharedStorage& storage, const C* centres, double* sums)
     {
         // Parts of scores are added up in chains, and these to each other.
-        const Factors factors = Prepared::template factors<SHORT + 2>(room, nullptr, centres);
-        prepare(room);
+        const Factors factors = Prepared::template factors<SHORT + 2>(storage, nullptr, centres);
+        prepare(storage);
         __syncthreads();
         const Given given = {x, (int)rows};
         const int warp = tensor::thread() / 32;
         if (warp < FIRST_MULTIPLIER) {
             if (DEALT) tensor::take_registers<168>();
-            add(room, given, sums);
+            add(storage, given, sums);
             return true;
         }
         if (warp < FIRST_DECIDER) {
             if (DEALT) tensor::leave_registers<112>();
-            multiply(room, factors, given, centres, warp - FIRST_MULTIPLIER);
+            multiply(storage, factors, given, centres, warp - FIRST_MULTIPLIER);
         } else {
             if (DEALT) tensor::leave_registers<64>();
-            if (warp < LOADER) decide(room, factors, given, centres, warp - FIRST_DECIDER);
-            else if (warp == LOADER && tensor::thread() % 32 == 0) load(room, given);
+            if (warp < LOADER) decide(storage, factors, given, centres, warp - FIRST_DECIDER);
+            else if (warp == LOADER && tensor::thread() % 32 == 0) load(storage, given);
         }
         return false;
     }
 
-    static __device__ __forceinline__ void prepare(Room& room)
+    static __device__ __forceinline__ void prepare(SharedStorage& storage)
     {
-        for (int k = threadIdx.x; k < K; k += THREADS) room.counts[k] = 0;
+        for (int k = threadIdx.x; k < K; k += THREADS) storage.counts[k] = 0;
         if (threadIdx.x) return;
         for (int slot = 0; slot < SLOTS; slot++) {
-            tensor::prepare(tensor::shared_of(&room.full[slot]), QUARTERS);
-            for (int i = 0; i < QUARTERS; i++) tensor::prepare(tensor::shared_of(&room.empty[slot][i]), ADDERS);
-            tensor::prepare(tensor::shared_of(&room.labelled[slot]), DECIDERS);
+            tensor::prepare(tensor::shared_of(&storage.full[slot]), QUARTERS);
+            for (int i = 0; i < QUARTERS; i++) tensor::prepare(tensor::shared_of(&storage.empty[slot][i]), ADDERS);
+            tensor::prepare(tensor::shared_of(&storage.labelled[slot]), DECIDERS);
         }
-        tensor::prepare(tensor::shared_of(&room.scored), MULTIPLIERS);
-        tensor::prepare(tensor::shared_of(&room.taken), DECIDERS);
-        tensor::prepare(tensor::shared_of(&room.decided), DECIDERS);
-        Late::prepare(room.notes);
+        tensor::prepare(tensor::shared_of(&storage.scored), MULTIPLIERS);
+        tensor::prepare(tensor::shared_of(&storage.taken), DECIDERS);
+        tensor::prepare(tensor::shared_of(&storage.decided), DECIDERS);
+        Late::prepare(storage.notes);
         tensor::prepared();
     }
 
     // -- the loader, one thread ---------------------------------------------------------------------------------------
 
-    static __device__ __forceinline__ void load(Room& room, const Given& given)
+    static __device__ __forceinline__ void load(SharedStorage& storage, const Given& given)
     {
         auto bring = [&](const Tile& tile) {
             #pragma unroll 1
             for (int quarter = 0; quarter < QUARTERS; quarter++) {
                 const int first = tile.first + quarter * QUARTER, rows = max(0, min(QUARTER, given.rows - first));
-                const tensor::Shared full = tensor::shared_of(&room.full[tile.slot]);
-                wait(room.empty[tile.slot][quarter], tile.turn + 1);
+                const tensor::Shared full = tensor::shared_of(&storage.full[tile.slot]);
+                wait(storage.empty[tile.slot][quarter], tile.turn + 1);
                 if (rows)
-                    tensor::bring_once(tensor::shared_of(room.rows[tile.slot][quarter * QUARTER]),
+                    tensor::bring_once(tensor::shared_of(storage.rows[tile.slot][quarter * QUARTER]),
                                        given.x + (long long)first * D, rows * D * 4, full);
                 else
                     tensor::arrive(full);
             }
         };
-        Late::over_tiles(room.notes, given.rows, bring, [](int) {}, [&](const Tile& tile, const LateRows& late) {
+        Late::over_tiles(storage.notes, given.rows, bring, [](int) {}, [&](const Tile& tile, const LateRows& late) {
             #pragma unroll 1
             for (int quarter = 0; quarter < QUARTERS; quarter++) {
                 const int first = tile.first + quarter * QUARTER, rows = max(0, min(QUARTER, late.count - first));
-                const tensor::Shared full = tensor::shared_of(&room.full[tile.slot]);
-                wait(room.empty[tile.slot][quarter], tile.turn + 1);
+                const tensor::Shared full = tensor::shared_of(&storage.full[tile.slot]);
+                wait(storage.empty[tile.slot][quarter], tile.turn + 1);
                 tensor::expect(full, rows * D * 4);
                 #pragma unroll 1
                 for (int i = 0; i < rows; i++)
-                    tensor::add_once(tensor::shared_of(room.rows[tile.slot][quarter * QUARTER + i]),
+                    tensor::add_once(tensor::shared_of(storage.rows[tile.slot][quarter * QUARTER + i]),
                                      given.x + (late.first() + late[first + i].row()) * D, D * 4, full);
             }
         });
@@ -134,20 +134,20 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
 
     // -- multipliers --------------------------------------------------------------------------------------------------
 
-    static __device__ __forceinline__ void multiply(Room& room, const Factors& factors, const Given& given,
+    static __device__ __forceinline__ void multiply(SharedStorage& storage, const Factors& factors, const Given& given,
                                                     const C* centres, int number)
     {
         const int lane = tensor::thread() % 32, t = lane % 4, g = lane / 4;
         const int step = number * SHORT + min(number, LONGER), last = step + SHORT;
-        const unsigned* const image = (const unsigned*)room.image + step * N * 8 + lane;
-        const float* const means = room.means + step * 16 + t * 4;
+        const unsigned* const image = (const unsigned*)storage.image + step * N * 8 + lane;
+        const float* const means = storage.means + step * 16 + t * 4;
         const float scale = factors.scale;
         auto take = [&](const Tile& tile) {
             float acc[NT][4], norms[2] = {0, 0};
             #pragma unroll
             for (int j = 0; j < NT; j++) acc[j][0] = acc[j][1] = acc[j][2] = acc[j][3] = 0;
-            const float* const x = room.rows[tile.slot][g] + step * 16 + t * 4;
-            wait(room.full[tile.slot], tile.turn);
+            const float* const x = storage.rows[tile.slot][g] + step * 16 + t * 4;
+            wait(storage.full[tile.slot], tile.turn);
             // Written out, the steps take more room than a warp's instructions have nearby.
             #pragma unroll 2
             for (int s = 0; s < SHORT; s++)
@@ -156,19 +156,19 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
             if (number < LONGER)
                 multiply_step(acc, norms, x + SHORT * 16, means + SHORT * 16, image + SHORT * N * 8, scale,
                               has_columns<D>(last, t));
-            wait(room.taken, tile.number + 1);
-            leave(room, number, acc, norms);
-            arrive(room.scored);
+            wait(storage.taken, tile.number + 1);
+            leave(storage, number, acc, norms);
+            arrive(storage.scored);
         };
-        Late::over_tiles(room.notes, given.rows, take, [](int) {}, [&](const Tile& tile, const LateRows& late) {
+        Late::over_tiles(storage.notes, given.rows, take, [](int) {}, [&](const Tile& tile, const LateRows& late) {
             const int mine = tile.first + number * QUARTER + lane;
             const unsigned bits = lane < QUARTER && mine < late.count ? late[mine].bits : 0;
-            wait(room.full[tile.slot], tile.turn);
+            wait(storage.full[tile.slot], tile.turn);
             const Distances<C> found = measure<QUARTER, (D + 31) / 32, D, D>(
-                bits, room.rows[tile.slot][number * QUARTER], centres, D);
-            wait(room.taken, tile.number + 1);
-            if (lane % 8 == 0) room.parts[number].distances[lane / 8] = found;
-            arrive(room.scored);
+                bits, storage.rows[tile.slot][number * QUARTER], centres, D);
+            wait(storage.taken, tile.number + 1);
+            if (lane % 8 == 0) storage.parts[number].distances[lane / 8] = found;
+            arrive(storage.scored);
         });
     }
 
@@ -199,7 +199,8 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
         }
     }
 
-    static __device__ __forceinline__ void leave(Room& room, int number, const float (&acc)[NT][4], float (&norms)[2])
+    static __device__ __forceinline__ void leave(SharedStorage& storage, int number, const float (&acc)[NT][4],
+                                                 float (&norms)[2])
     {
         const int lane = tensor::thread() % 32;
         #pragma unroll
@@ -207,15 +208,15 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
             for (int apart = 1; apart < 4; apart *= 2) norms[h] += __shfl_xor_sync(~0u, norms[h], apart);
             #pragma unroll
             for (int j = 0; j < NT; j++)
-                room.parts[number].scores[h][j][lane] = make_float2(acc[j][2 * h], acc[j][2 * h + 1]);
-            if (lane % 4 == 0) room.norms[number][lane / 4 + 8 * h] = norms[h];
+                storage.parts[number].scores[h][j][lane] = make_float2(acc[j][2 * h], acc[j][2 * h + 1]);
+            if (lane % 4 == 0) storage.norms[number][lane / 4 + 8 * h] = norms[h];
         }
     }
 
     // -- deciders -----------------------------------------------------------------------------------------------------
 
     // The labels of one half of each tile, by four lanes a row.
-    static __device__ __forceinline__ void decide(Room& room, const Factors& factors, const Given& given,
+    static __device__ __forceinline__ void decide(SharedStorage& storage, const Factors& factors, const Given& given,
                                                   const C* centres, int half)
     {
         const int lane = tensor::thread() % 32, row = half * 8 + lane / 4;
@@ -223,52 +224,54 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
         auto take = [&](const Tile& tile) {
             float score[N / 4];
             unsigned long long candidates;
-            wait(room.scored, tile.number);
-            const float norm = add_parts(room, half, row, score);
-            arrive(room.taken);
+            wait(storage.scored, tile.number);
+            const float norm = add_parts(storage, half, row, score);
+            arrive(storage.taken);
             const bool is_row = tile.first + row < given.rows, all = !(norm < factors.limit);
             int label = nearest_by<N>(factors, score, norm, candidates);
             unsigned open = __ballot_sync(~0u, lane % 4 == 0 && is_row && (all || label < 0));
             if (open)
-                open = Late::template note<N>(room.notes, half, noted, tile.first + row, open, candidates, all);
+                open = Late::template note<N>(storage.notes, half, noted, tile.first + row, open, candidates, all);
             if (open) {
-                wait(room.full[tile.slot], tile.turn);
-                const float (*const rows)[D] = room.rows[tile.slot] + half * 8;
+                wait(storage.full[tile.slot], tile.turn);
+                const float (*const rows)[D] = storage.rows[tile.slot] + half * 8;
                 label = labels_of_open<N, K, D, nan>([&](int i) { return rows[i]; }, centres, open, candidates, all,
                                                      label);
             }
-            tell(room, tile.slot, row, is_row && label >= 0 ? (unsigned char)label : NONE);
+            tell(storage, tile.slot, row, is_row && label >= 0 ? (unsigned char)label : NONE);
         };
         auto take_late = [&](const Tile& tile, const LateRows& late) {
             const bool is_row = tile.first + row < late.count;
             const LateRow one = {is_row ? late[tile.first + row].bits : 0};
-            wait(room.scored, tile.number);
-            const Distances<C> distances = room.parts[row / QUARTER].distances[row % QUARTER];
-            arrive(room.taken);
-            const float (*const rows)[D] = room.rows[tile.slot];
-            wait(room.full[tile.slot], tile.turn);
+            wait(storage.scored, tile.number);
+            const Distances<C> distances = storage.parts[row / QUARTER].distances[row % QUARTER];
+            arrive(storage.taken);
+            const float (*const rows)[D] = storage.rows[tile.slot];
+            wait(storage.full[tile.slot], tile.turn);
             const int label = nearest_of_late<(D + 31) / 32, D>(one, distances, is_row, centres, [&](int lane, LateRow) {
                 return (const float*)rows[half * 8 + lane / 4];
             });
-            tell(room, tile.slot, row, is_row ? (unsigned char)label : NONE);
+            tell(storage, tile.slot, row, is_row ? (unsigned char)label : NONE);
         };
         Late::over_tiles(
-            room.notes, given.rows, take, [&](int epoch) { Late::end_notes(room.notes, epoch, half, noted); }, take_late);
-        arrive(room.decided);
+            storage.notes, given.rows, take, [&](int epoch) { Late::end_notes(storage.notes, epoch, half, noted); },
+            take_late);
+        arrive(storage.decided);
     }
 
     // Labels, one in the first of each four lanes, are counted and go to the adders.
-    static __device__ __forceinline__ void tell(Room& room, int slot, int row, unsigned char label)
+    static __device__ __forceinline__ void tell(SharedStorage& storage, int slot, int row, unsigned char label)
     {
         if (tensor::thread() % 4 == 0) {
-            room.labels[slot][row] = label;
-            if (label != NONE) atomicAdd(&room.counts[label], 1);
+            storage.labels[slot][row] = label;
+            if (label != NONE) atomicAdd(&storage.counts[label], 1);
         }
-        arrive(room.labelled[slot]);
+        arrive(storage.labelled[slot]);
     }
 
     // A lane's scores by all multipliers, and |x - m|^2.
-    static __device__ __forceinline__ float add_parts(const Room& room, int half, int row, float (&score)[N / 4])
+    static __device__ __forceinline__ float add_parts(const SharedStorage& storage, int half, int row,
+                                                      float (&score)[N / 4])
     {
         const int lane = tensor::thread() % 32;
         float norm = 0;
@@ -278,18 +281,18 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
         for (int from = 0; from < MULTIPLIERS; from++) {
             #pragma unroll
             for (int j = 0; j < NT; j++) {
-                const float2 two = room.parts[from].scores[half][j][lane];
+                const float2 two = storage.parts[from].scores[half][j][lane];
                 score[2 * j] += two.x;
                 score[2 * j + 1] += two.y;
             }
-            norm += room.norms[from][row];
+            norm += storage.norms[from][row];
         }
         return norm;
     }
 
     // -- adders -------------------------------------------------------------------------------------------------------
 
-    static __device__ __forceinline__ void add(Room& room, const Given& given, double* sums)
+    static __device__ __forceinline__ void add(SharedStorage& storage, const Given& given, double* sums)
     {
         const int lane = tensor::thread() % 32, group = tensor::thread() / LANES, q = tensor::thread() % LANES;
         float near[OWN * COLUMNS];
@@ -297,12 +300,12 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
         for (int i = 0; i < OWN * COLUMNS; i++) near[i] = 0;
         int since = 0;
         bool started = false;
-        Late::over_tiles(room.notes, given.rows, [&](const Tile& tile) {
-            wait(room.labelled[tile.slot], tile.turn);
-            wait(room.full[tile.slot], tile.turn);
-            const int label = room.labels[tile.slot][lane % TILE], mine = label - group * OWN;
+        Late::over_tiles(storage.notes, given.rows, [&](const Tile& tile) {
+            wait(storage.labelled[tile.slot], tile.turn);
+            wait(storage.full[tile.slot], tile.turn);
+            const int label = storage.labels[tile.slot][lane % TILE], mine = label - group * OWN;
             const unsigned rows = __ballot_sync(~0u, label != NONE && mine >= 0 && mine < OWN) & 0xffff;
-            add_rows(room, tile.slot, rows, mine, q, near);
+            add_rows(storage, tile.slot, rows, mine, q, near);
             since += TILE;
             if (since < FLUSH) return;
             flush(sums, group, q, near, started);
@@ -310,11 +313,11 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
             since = 0;
         });
         flush(sums, group, q, near, started);
-        wait(room.decided, 0);
+        wait(storage.decided, 0);
     }
 
     // The rows of a tile whose labels are the group's own, quarter by quarter.
-    static __device__ __forceinline__ void add_rows(Room& room, int slot, unsigned rows, int mine, int q,
+    static __device__ __forceinline__ void add_rows(SharedStorage& storage, int slot, unsigned rows, int mine, int q,
                                                     float (&near)[OWN * COLUMNS])
     {
         #pragma unroll 1
@@ -322,14 +325,14 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
             #pragma unroll 1
             for (unsigned some = rows & (15u << quarter * QUARTER); some; some &= some - 1) {
                 const int number = __ffs(some) - 1;
-                const float* const from = room.rows[slot][number];
+                const float* const from = storage.rows[slot][number];
                 float row[COLUMNS];
                 #pragma unroll
                 for (int c = 0; c < COLUMNS; c++)
                     row[c] = from[c < COLUMNS - 1 ? q + c * LANES : min(q + c * LANES, D - 1)];
                 Jump<OWN, COLUMNS>::add(near, __shfl_sync(~0u, mine, number), row);
             }
-            arrive(room.empty[slot][quarter]);
+            arrive(storage.empty[slot][quarter]);
         }
     }
 

@@ -116,17 +116,17 @@ __device__ __forceinline__ void fold_into(A* cell, int count, Item item)
 
 // Values of a chunk's rows, which are in order: `make(row, value)` by LANES threads, of which one stores, and
 // `take(label, values, count)` by a warp, for some neighbouring rows of the label.
-template <class Value, int K, int T, int LANES, class Room, class Make, class Take>
-__device__ void by_label(Room& room, Make make, Take take)
+template <class Value, int K, int T, int LANES, class Storage, class Make, class Take>
+__device__ void by_label(Storage& storage, Make make, Take take)
 {
-    constexpr int MOST = sizeof(room.staged) / sizeof(Value);
-    Value* const values = (Value*)room.staged;
-    for (int begin = 0, count = room.start[K]; begin < count; begin += MOST) {
+    constexpr int MOST = sizeof(storage.staged) / sizeof(Value);
+    Value* const values = (Value*)storage.staged;
+    for (int begin = 0, count = storage.start[K]; begin < count; begin += MOST) {
         const int some = min(MOST, count - begin);
-        for (int i = threadIdx.x / LANES; i < some; i += T / LANES) make(room.order[begin + i], values[i]);
+        for (int i = threadIdx.x / LANES; i < some; i += T / LANES) make(storage.order[begin + i], values[i]);
         __syncthreads();
         for (int k = threadIdx.x / 32; k < K; k += T / 32) {
-            const int from = max(room.start[k] - begin, 0), to = min(room.start[k + 1] - begin, some);
+            const int from = max(storage.start[k] - begin, 0), to = min(storage.start[k + 1] - begin, some);
             if (from < to) take(k, values + from, to - from);
         }
         __syncthreads();

@@ -36,14 +36,15 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
     // A barrier's turn is known by its parity: a group that has every other tile knows of those between by these.
     static_assert(!BY_TILES || SPLIT > 1, "a place of the ring takes a tile of each group, one after the other");
 
-    struct Room {
+    struct SharedStorage {
         float tiles[STAGES][ROWS][STRIDE];
         // Of a tile's columns the leading parts and the next, or twice these.
         alignas(128) unsigned parts[SPLIT][2][PART];
         // Of tiles: loaders have what they brought in; all have read it. Of parts: they are there; they were read.
         Bar landed[STAGES], taken[STAGES], full[SPLIT], empty[SPLIT];
     };
-    static_assert(sizeof(Room) >= SIDE * APART * sizeof(double), "a block is turned round in the tiles' place");
+    static_assert(sizeof(SharedStorage) >= SIDE * APART * sizeof(double),
+                  "a block is turned round in the tiles' place");
 
     // What all roles have to know of a work and a block of the matrix.
     struct Given {
@@ -61,16 +62,16 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
         __device__ __forceinline__ int turns() const { return (int)((count + ROWS - 1) / ROWS); }
     };
 
-    static __device__ __forceinline__ void prepare(Room& room)
+    static __device__ __forceinline__ void prepare(SharedStorage& storage)
     {
         if (threadIdx.x == 0) {
             for (int i = 0; i < STAGES; ++i) {
-                tensor::prepare(tensor::shared_of(&room.landed[i]), LOADERS);
-                tensor::prepare(tensor::shared_of(&room.taken[i]), READERS + LOADERS);
+                tensor::prepare(tensor::shared_of(&storage.landed[i]), LOADERS);
+                tensor::prepare(tensor::shared_of(&storage.taken[i]), READERS + LOADERS);
             }
             for (int i = 0; i < SPLIT; ++i) {
-                tensor::prepare(tensor::shared_of(&room.full[i]), LOADERS);
-                tensor::prepare(tensor::shared_of(&room.empty[i]), READERS);
+                tensor::prepare(tensor::shared_of(&storage.full[i]), LOADERS);
+                tensor::prepare(tensor::shared_of(&storage.empty[i]), READERS);
             }
             tensor::prepared();
         }
@@ -89,13 +90,13 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
         const int loader = threadIdx.x - 32 * MULTIPLIERS;
         bring_columns<SIDE, WIDTH, ROWS, STRIDE, 32 * LOADERS>(tile, from, column, some, whole, loader);
     }
-    static __device__ __forceinline__ void fetch(Room& room, Loader& at, const Given& given, int turn)
+    static __device__ __forceinline__ void fetch(SharedStorage& storage, Loader& at, const Given& given, int turn)
     {
         if (turn < given.turns()) {
-            wait(room.taken[at.ahead.slot], at.ahead.turn + 1);
+            wait(storage.taken[at.ahead.slot], at.ahead.turn + 1);
             const long long first = (long long)turn * ROWS;
             const int some = least(given.count - first, ROWS);
-            float* const tile = room.tiles[at.ahead.slot][0];
+            float* const tile = storage.tiles[at.ahead.slot][0];
             bring(tile, given.rows + first * WIDTH, LEFT + given.row, some, given.whole);
             if (!given.alike) bring(tile + SIDE, given.rows + first * WIDTH, RIGHT + given.column, some, given.whole);
             at.ahead.next();
@@ -125,21 +126,21 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
                 *(Pack<unsigned, 4>*)(to + PART) = next;
             }
     }
-    static __device__ __forceinline__ void load(Room& room, Loader& at, const Given& given)
+    static __device__ __forceinline__ void load(SharedStorage& storage, Loader& at, const Given& given)
     {
-        for (int turn = 0; turn < AHEAD; ++turn) fetch(room, at, given, turn);
+        for (int turn = 0; turn < AHEAD; ++turn) fetch(storage, at, given, turn);
         VISPARK_PRAGMA(unroll 1)
         for (int turn = 0; turn < given.turns(); ++turn) {
-            fetch(room, at, given, turn + AHEAD);
+            fetch(storage, at, given, turn + AHEAD);
             wait_for_groups<AHEAD>();
-            arrive(room.landed[at.tile.slot]);
-            wait(room.landed[at.tile.slot], at.tile.turn);
-            wait(room.empty[at.parts.slot], at.parts.turn + 1);
-            if (given.alike) split<true>(room.tiles[at.tile.slot][0], room.parts[at.parts.slot][0]);
-            else split<false>(room.tiles[at.tile.slot][0] + SIDE, room.parts[at.parts.slot][0]);
+            arrive(storage.landed[at.tile.slot]);
+            wait(storage.landed[at.tile.slot], at.tile.turn);
+            wait(storage.empty[at.parts.slot], at.parts.turn + 1);
+            if (given.alike) split<true>(storage.tiles[at.tile.slot][0], storage.parts[at.parts.slot][0]);
+            else split<false>(storage.tiles[at.tile.slot][0] + SIDE, storage.parts[at.parts.slot][0]);
             tensor::publish();
-            arrive(room.full[at.parts.slot]);
-            arrive(room.taken[at.tile.slot]);
+            arrive(storage.full[at.parts.slot]);
+            arrive(storage.taken[at.tile.slot]);
             at.tile.next();
             at.parts.next();
         }
@@ -153,7 +154,8 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
     };
 
     // The sums of a multiplier, of all of a work's tiles.
-    static __device__ __forceinline__ void multiply(Room& room, Multiplier& at, const Given& given, double (&far)[COUNT])
+    static __device__ __forceinline__ void multiply(SharedStorage& storage, Multiplier& at, const Given& given,
+                                                    double (&far)[COUNT])
     {
         const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % READERS, group = threadIdx.x / 128;
         float near[COUNT];
@@ -169,14 +171,14 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
                 at.parts.next();
                 continue;
             }
-            wait(room.full[at.parts.slot], at.parts.turn);
-            const unsigned* const high = room.parts[at.parts.slot][0];
+            wait(storage.full[at.parts.slot], at.parts.turn);
+            const unsigned* const high = storage.parts[at.parts.slot][0];
             if (given.alike) {
                 tensor::multiply_halved<STEPS, STEP>(near, high + (BY_TILES ? 0 : group * STEP / 2), high, high + PART);
                 tensor::end<1>();
                 if (before) arrive(*before);
             } else {
-                const float* const from = room.tiles[at.tile.slot][0] + lane % 4 * 2 * STRIDE + warp * 16 + lane / 4;
+                const float* const from = storage.tiles[at.tile.slot][0] + lane % 4 * 2 * STRIDE + warp * 16 + lane / 4;
                 VISPARK_UNROLL
                 for (int step = 0; step < STEPS; ++step) {
                     // The registers of the step before the last may be used again.
@@ -190,10 +192,10 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
             }
             if (BY_TILES) {
                 tensor::end<0>();
-                arrive(room.empty[at.parts.slot]);
+                arrive(storage.empty[at.parts.slot]);
             } else
-                before = &room.empty[at.parts.slot];
-            arrive(room.taken[at.tile.slot]);
+                before = &storage.empty[at.parts.slot];
+            arrive(storage.taken[at.tile.slot]);
             at.tile.next();
             at.parts.next();
             // The groups take turns, so that one's products are under way while the other adds up.
@@ -225,11 +227,12 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
     }
     // Leaves a block of a work's sums, and returns whether some are not finite, so that all have to be left with care. All
     // threads of groups that have every other tile, or of a block that is turned round, put theirs into shared memory.
-    static __device__ __forceinline__ bool fails(Room& room, Multiplier& at, const Given& given, double* partial)
+    static __device__ __forceinline__ bool fails(SharedStorage& storage, Multiplier& at, const Given& given,
+                                                 double* partial)
     {
-        double* const all = (double*)&room;
+        double* const all = (double*)&storage;
         double far[COUNT];
-        multiply(room, at, given, far);
+        multiply(storage, at, given, far);
         if (any(is_odd(given, far))) return true;
         if (!given.alike && !BY_TILES) {
             VISPARK_UNROLL
@@ -275,10 +278,11 @@ __device__ __forceinline__ void fold_by_roles(const long long* works, void* cons
     typedef Blocks<M, N, HALF, (M > N ? M : N) <= 64 ? 64 : 128> Matrix;
     typedef BlockRoles<Matrix, WIDTH, LEFT, RIGHT, ROWS, STAGES, SPLIT, AHEAD> Roles;
     typedef BlockSums<Blocks<M, N, HALF>, WIDTH, LEFT, RIGHT, 32, 2, 4> Careful;
-    static_assert(BYTES >= sizeof(typename Roles::Room) && BYTES >= Careful::BYTES, "shared memory has room for all");
-    typename Roles::Room& room = *(typename Roles::Room*)memory;
+    static_assert(BYTES >= sizeof(typename Roles::SharedStorage) && BYTES >= Careful::BYTES,
+                  "shared memory has room for all");
+    typename Roles::SharedStorage& storage = *(typename Roles::SharedStorage*)memory;
     const Dealt dealt(Matrix::COUNT);
-    Roles::prepare(room);
+    Roles::prepare(storage);
     if (threadIdx.x < 32 * Roles::MULTIPLIERS) {
         tensor::take_registers<232>();
         typename Roles::Multiplier at;
@@ -289,7 +293,7 @@ __device__ __forceinline__ void fold_by_roles(const long long* works, void* cons
             const float* const all = work.of<const float>(port, WIDTH);
             const typename Roles::Given given(all, work.count, dealt.block_of(item));
             double* const partial = partials + number * Matrix::SIZE;
-            if (Roles::fails(room, at, given, partial))
+            if (Roles::fails(storage, at, given, partial))
                 Careful(memory, all, work.count, dealt.block_of(item)).by_warps(partial, true);
             barrier();
         }
@@ -301,7 +305,7 @@ __device__ __forceinline__ void fold_by_roles(const long long* works, void* cons
             const Work work(works, ports, width, dealt.work_of(item));
             const float* const all = work.of<const float>(port, WIDTH);
             const typename Roles::Given given(all, work.count, dealt.block_of(item));
-            Roles::load(room, at, given);
+            Roles::load(storage, at, given);
             if (Roles::accompany(given)) Careful(memory, all, work.count, dealt.block_of(item)).accompany();
             barrier();
         }

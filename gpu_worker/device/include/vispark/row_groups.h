@@ -250,10 +250,10 @@ template <int LEFT, int RIGHT, int STRIDE, bool TILED, int BATCH, bool TURNED> s
         }
         tensor::end<0>();
     }
-    // A tile's products, with left numbers from `left` on, or of the group's registers. The group's `room` is free before and
-    // after.
+    // A tile's products, with left numbers from `left` on, or of the group's registers. The group's `storage` is free
+    // before and after.
     template <class Left>
-    __device__ __forceinline__ void add(Group& group, unsigned* room, const Left& left, const float (&right)[COUNT])
+    __device__ __forceinline__ void add(Group& group, unsigned* storage, const Left& left, const float (&right)[COUNT])
     {
         float near[HIGH][COUNT];
         VISPARK_UNROLL
@@ -262,15 +262,15 @@ template <int LEFT, int RIGHT, int STRIDE, bool TILED, int BATCH, bool TURNED> s
             for (int i = 0; i < COUNT; ++i) near[m][i] = 0.0f;
         VISPARK_UNROLL
         for (int batch = 0; batch < GROUP_ROWS / BATCH; ++batch) {
-            float* const kept = (float*)(room + 2 * LOWER);
+            float* const kept = (float*)(storage + 2 * LOWER);
             if (Group::warp() * 16 / BATCH == batch) {
-                split(room, right);
+                split(storage, right);
                 if constexpr (!TILED) keep(kept, left);
             }
             tensor::publish();
             group.meet();
-            if constexpr (TILED) multiply(near, left + batch * BATCH * APART, room);
-            else multiply(near, kept, room);
+            if constexpr (TILED) multiply(near, left + batch * BATCH * APART, storage);
+            else multiply(near, kept, storage);
             group.meet();
         }
         VISPARK_UNROLL
