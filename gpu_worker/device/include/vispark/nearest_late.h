@@ -174,7 +174,7 @@ __device__ __forceinline__ double plus_square(double sum, double x) { return fma
 
 // A lane's columns of a centre, and what they add to a row's squared distance from it: every 32nd, of which at most the
 // last two of COLUMNS are not `there`.
-template <int COLUMNS, class C> struct Apart {
+template <int COLUMNS, class C> struct CentreColumns {
     C centre[COLUMNS];
 
     // The lane's place among its numbers.
@@ -182,15 +182,15 @@ template <int COLUMNS, class C> struct Apart {
     {
         return c < COLUMNS - 2 || there[c - COLUMNS + 2] ? c * 32 : 0;
     }
-    __device__ __forceinline__ Apart(const C* from, const bool (&there)[2])
+    __device__ __forceinline__ CentreColumns(const C* from, const bool (&there)[2])
     {
         #pragma unroll
         for (int c = 0; c < COLUMNS; c++) centre[c] = from[at(c, there)];
     }
     __device__ __forceinline__ void add_to(C& sum, const float* x, int c, const bool (&there)[2]) const
     {
-        const C apart = (C)x[at(c, there)] - centre[c];
-        if (c < COLUMNS - 2 || there[c - COLUMNS + 2]) sum = plus_square(sum, apart);
+        const C difference = (C)x[at(c, there)] - centre[c];
+        if (c < COLUMNS - 2 || there[c - COLUMNS + 2]) sum = plus_square(sum, difference);
     }
 };
 
@@ -198,19 +198,19 @@ template <int COLUMNS, class C> struct Apart {
 template <int COUNT, class T> __device__ __forceinline__ T each_over_warp(T (&some)[COUNT])
 {
     const int lane = tensor::thread() % 32;
-    int apart = 16;
+    int distance = 16;
     #pragma unroll
-    for (int left = COUNT / 2, step = 0; step < 5; step++, left /= 2, apart /= 2) {
+    for (int left = COUNT / 2, step = 0; step < 5; step++, left /= 2, distance /= 2) {
         if (left == 0) {
-            some[0] += __shfl_xor_sync(~0u, some[0], apart);
+            some[0] += __shfl_xor_sync(~0u, some[0], distance);
             continue;
         }
-        const bool upper = lane & apart;
+        const bool upper = lane & distance;
         #pragma unroll
         for (int i = 0; i < COUNT / 2; i++) {
             if (i >= left) break;
             const T kept = upper ? some[i + left] : some[i], given = upper ? some[i] : some[i + left];
-            some[i] = kept + __shfl_xor_sync(~0u, given, apart);
+            some[i] = kept + __shfl_xor_sync(~0u, given, distance);
         }
     }
     return some[0];
@@ -230,7 +230,8 @@ __device__ __forceinline__ Distances<C> measure(unsigned bits, const float* x, c
     #pragma unroll
     for (int i = 0; i < ROWS; i++, x += PITCH) {
         const LateRow row = {__shfl_sync(~0u, bits, i)};
-        const Apart<COLUMNS, C> one(centres + row.candidate(0) * D, there), two(centres + row.candidate(1) * D, there);
+        const CentreColumns<COLUMNS, C> one(centres + row.candidate(0) * D, there);
+        const CentreColumns<COLUMNS, C> two(centres + row.candidate(1) * D, there);
         sums[2 * i] = sums[2 * i + 1] = 0;
         #pragma unroll
         for (int c = 0; c < COLUMNS; c++) {
@@ -238,7 +239,7 @@ __device__ __forceinline__ Distances<C> measure(unsigned bits, const float* x, c
             two.add_to(sums[2 * i + 1], x, c, there);
         }
         if (!row.has_three()) continue;
-        const Apart<COLUMNS, C> three(centres + row.candidate(2) * D, there);
+        const CentreColumns<COLUMNS, C> three(centres + row.candidate(2) * D, there);
         C sum = 0;
         #pragma unroll
         for (int c = 0; c < COLUMNS; c++) three.add_to(sum, x, c, there);

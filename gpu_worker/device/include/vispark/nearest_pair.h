@@ -34,7 +34,7 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
     static constexpr int SENDERS = 2 * MEMBERS, SENT = 32 * (NT * 8 + 4);
     static constexpr unsigned NONE = 255;
 
-    typedef Shape<N, K, D, THREADS, 0, TILE, 1, 1, nan, float, C, 1> Prepared;
+    typedef Shape<N, K, D, THREADS, 0, TILE, 1, 1, nan, float, C, 1> FactorShape;
 
     typedef nearest::Late<EPOCH, TILE, SLOTS, DECIDERS, 2, DECIDED> Late;
     typedef typename Late::Tile Tile;
@@ -74,8 +74,8 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
         }
     };
 
-    // The sums of a work's rows by label, and in storage.counts of block 0 how many there are. Whether the thread is one
-    // of those that know these; the others have nothing left to do.
+    // The sums of a work's rows by label, and in storage.counts of block 0 how many there are. Whether the thread is
+    // one of those that know these; the others have nothing left to do.
     static __device__ bool fold(const float* x, long long rows, SharedStorage& storage, const C* centres, double* sums)
     {
         const unsigned rank = tensor::rank();
@@ -85,7 +85,7 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
             given.steps = STEPS - OWN_STEPS;
             given.columns = D - OWN_STEPS * 16;
         }
-        const Factors factors = Prepared::template factors<SHORT + 2, Place>(storage, nullptr, centres,
+        const Factors factors = FactorShape::template factors<SHORT + 2, Place>(storage, nullptr, centres,
                                                                              given.first_step, given.steps);
         prepare(storage);
         __syncthreads();

@@ -31,7 +31,7 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
     static constexpr bool DEALT = OWN * COLUMNS > 88;
     static constexpr unsigned char NONE = 255;
 
-    typedef Shape<N, K, D, THREADS, 0, TILE, 1, 1, nan, float, C, 2> Prepared;
+    typedef Shape<N, K, D, THREADS, 0, TILE, 1, 1, nan, float, C, 2> FactorShape;
 
     typedef nearest::Late<EPOCH, TILE, SLOTS, DECIDERS, 1, WAITING> Late;
     typedef typename Late::Tile Tile;
@@ -63,7 +63,7 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
     static __device__ bool fold(const float* x, long long rows, SharedStorage& storage, const C* centres, double* sums)
     {
         // Parts of scores are added up in chains, and these to each other.
-        const Factors factors = Prepared::template factors<SHORT + 2>(storage, nullptr, centres);
+        const Factors factors = FactorShape::template factors<SHORT + 2>(storage, nullptr, centres);
         prepare(storage);
         __syncthreads();
         const Given given = {x, (int)rows};
