@@ -44,8 +44,8 @@ template <int K, int D, int SLOTS, class C> void check(int rows, unsigned seed)
         for (int k = 0; k < K; k++) {
             double distance = 0;
             for (int d = 0; d < D; d++) {
-                const double apart = (double)given[(size_t)row * D + d] - (double)centres[k * D + d];
-                distance += apart * apart;
+                const double difference = (double)given[(size_t)row * D + d] - (double)centres[k * D + d];
+                distance += difference * difference;
             }
             if (distance < least) {
                 least = distance;

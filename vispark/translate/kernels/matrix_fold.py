@@ -232,8 +232,8 @@ class MatrixFold(RowKernel):
         text.add("}")
         for outer in self.host.outers:
             for left, right in outer.pairs:
-                text.add(f"{outer.base}_sum.add({left.name}_rows.rows, {left.name}_rows.apart, "
-                         f"{right.name}_rows.rows, {right.name}_rows.apart, count);")
+                text.add(f"{outer.base}_sum.add({left.name}_rows.rows, {left.name}_rows.stride, "
+                         f"{right.name}_rows.rows, {right.name}_rows.stride, count);")
         text.add("}", *(f"{outer.base}_sum.leave();" for outer in self.host.outers))
         for folded in self.folded:
             for one in folded.accumulated:
@@ -246,7 +246,7 @@ class MatrixFold(RowKernel):
         places |= self._products_on_host(text, places)
         places |= {folded.port.local: f"{folded.port.local}[0]" if folded.port.number else folded.port.local
                    for folded in self.folded}
-        places |= {factor.name: f"{factor.name}_rows.rows + row * {factor.name}_rows.apart"
+        places |= {factor.name: f"{factor.name}_rows.rows + row * {factor.name}_rows.stride"
                    for factor in self.host.factors}
         text.add(self._call(places, lanes=False))
         for folded in self.folded:

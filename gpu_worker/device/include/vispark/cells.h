@@ -13,8 +13,8 @@ typedef unsigned long long Word;
 // The same word of all cells lies side by side.
 struct InMemory {
     Word* at;
-    int apart;
-    __device__ __forceinline__ Word* of(int w) const { return at + (long long)w * apart; }
+    int stride;
+    __device__ __forceinline__ Word* of(int w) const { return at + (long long)w * stride; }
     __device__ __forceinline__ Word word(int w) const { return *of(w); }
     __device__ __forceinline__ void start(int w, Word one) const { *of(w) = one; }
     __device__ __forceinline__ void count() const { atomicAdd(at, 1ull); }
@@ -37,8 +37,8 @@ struct InMemory {
 // words, and what the lower one cannot hold goes to the upper one.
 struct InBlock {
     unsigned* at;
-    int apart;
-    __device__ __forceinline__ unsigned* half(int w, int upper) const { return at + (2 * w + upper) * apart; }
+    int stride;
+    __device__ __forceinline__ unsigned* half(int w, int upper) const { return at + (2 * w + upper) * stride; }
     __device__ __forceinline__ Word word(int w) const { return (Word)*half(w, 1) << 32 | *half(w, 0); }
     __device__ __forceinline__ void start(int w, Word one) const
     {

@@ -50,8 +50,8 @@ template <int D, class R, class C> __device__ __forceinline__ double exactly(con
         }
         #pragma unroll
         for (int u = 0; u < AHEAD; u++) {
-            const double apart = (double)a[u] - (double)b[u];
-            sum += apart * apart;
+            const double difference = (double)a[u] - (double)b[u];
+            sum += difference * difference;
         }
     }
     return over_warp(sum);
@@ -155,9 +155,9 @@ __device__ __forceinline__ void label(float (&acc)[N / 2], const float (&norms)[
     #pragma unroll
     for (int h = 0; h < 2; h++) {
         float norm = norms[h];
-        for (int apart = 1; apart < 4; apart *= 2) {
-            least[h] = fminf(least[h], __shfl_xor_sync(~0u, least[h], apart));
-            norm += __shfl_xor_sync(~0u, norm, apart);
+        for (int offset = 1; offset < 4; offset *= 2) {
+            least[h] = fminf(least[h], __shfl_xor_sync(~0u, least[h], offset));
+            norm += __shfl_xor_sync(~0u, norm, offset);
         }
         const bool all = !(norm < factors.limit);       // NaN, infinity, or too large
         const float most = least[h] + factors.share * sqrtf(norm) + factors.floor;
@@ -169,9 +169,9 @@ __device__ __forceinline__ void label(float (&acc)[N / 2], const float (&norms)[
                 if (acc[4 * j + 2 * h + i] <= most) mask |= 1ull << (2 * j + i);
         const int bit = __ffsll(mask) - 1;
         int found = __popcll(mask), where = mask ? 8 * (bit / 2) + 2 * t + bit % 2 : N;
-        for (int apart = 1; apart < 4; apart *= 2) {
-            found += __shfl_xor_sync(~0u, found, apart);
-            where = min(where, __shfl_xor_sync(~0u, where, apart));
+        for (int offset = 1; offset < 4; offset *= 2) {
+            found += __shfl_xor_sync(~0u, found, offset);
+            where = min(where, __shfl_xor_sync(~0u, where, offset));
         }
         labels[h] = where;
         const bool doubtful = g + 8 * h < rows && (found != 1 || all);
@@ -367,7 +367,7 @@ __device__ __forceinline__ int nearest_by(const Factors& factors, float (&score)
         score[i] = fmaf(factors.factors[n], score[i], factors.squares[n]);
         least = fminf(least, score[i]);
     }
-    for (int apart = 1; apart < 4; apart *= 2) least = fminf(least, __shfl_xor_sync(~0u, least, apart));
+    for (int offset = 1; offset < 4; offset *= 2) least = fminf(least, __shfl_xor_sync(~0u, least, offset));
     const float most = least + factors.share * sqrtf(norm) + factors.floor;
     typename Waiting<N, 1024>::Bits mask = 0;
     #pragma unroll
@@ -376,7 +376,7 @@ __device__ __forceinline__ int nearest_by(const Factors& factors, float (&score)
     candidates = mask;
     const int bit = __ffsll(candidates) - 1;
     int found = mask ? __popcll(candidates) << 16 | (bit / 2 * 8 + 2 * t + bit % 2) : 0;
-    for (int apart = 1; apart < 4; apart *= 2) found += __shfl_xor_sync(~0u, found, apart);
+    for (int offset = 1; offset < 4; offset *= 2) found += __shfl_xor_sync(~0u, found, offset);
     return found >> 16 == 1 ? found & 0xffff : -1;
 }
 
@@ -429,8 +429,8 @@ struct Shape {
                                                blockIdx.x * 8 + threadIdx.x / 32, 0, STEPS);
     }
 
-    // Products are added up in chains of CHAIN steps; `storage` has what SharedStorage does of the centres, and of `steps` of the
-    // image, from the first on.
+    // Products are added up in chains of CHAIN steps; `storage` has what SharedStorage does of the centres, and of `steps`
+    // of the image, from the first on.
     template <int CHAIN = STEPS, class Place = AsMultiplied<N, R>, class Any>
     static __device__ FactorsFor<R> factors(Any& storage, const unsigned char* scratch, const C* centres, int first = 0,
                                          int steps = STEPS)

@@ -26,12 +26,12 @@ template <int K, int D, class R, class C> __device__ __forceinline__ R mean_of(c
 
 template <class T> __device__ __forceinline__ T over_warp(T value)
 {
-    for (int apart = 16; apart; apart /= 2) value += __shfl_xor_sync(~0u, value, apart);
+    for (int offset = 16; offset; offset /= 2) value += __shfl_xor_sync(~0u, value, offset);
     return value;
 }
 __device__ __forceinline__ float largest_of_warp(float value)
 {
-    for (int apart = 16; apart; apart /= 2) value = fmaxf(value, __shfl_xor_sync(~0u, value, apart));
+    for (int offset = 16; offset; offset /= 2) value = fmaxf(value, __shfl_xor_sync(~0u, value, offset));
     return value;
 }
 

@@ -70,8 +70,8 @@ struct Shape {
     {
         double part[WIDE] = {};
         for (int d = 0; d < D; d++) {
-            const double apart = (double)x[d] - (double)c[d];
-            part[d % WIDE] += apart * apart;
+            const double difference = (double)x[d] - (double)c[d];
+            part[d % WIDE] += difference * difference;
         }
         double sum = 0;
         for (int j = 0; j < WIDE; j++) sum += part[j];

@@ -139,11 +139,11 @@ template <int EPOCH, int TILE, int SLOTS, int DECIDERS, int RANKS, int MOST> str
             low = min(low, n);
             high = max(high, n);
         }
-        for (int apart = 1; apart < 4; apart *= 2) {
-            count += __shfl_xor_sync(~0u, count, apart);
-            sum += __shfl_xor_sync(~0u, sum, apart);
-            low = min(low, __shfl_xor_sync(~0u, low, apart));
-            high = max(high, __shfl_xor_sync(~0u, high, apart));
+        for (int offset = 1; offset < 4; offset *= 2) {
+            count += __shfl_xor_sync(~0u, count, offset);
+            sum += __shfl_xor_sync(~0u, sum, offset);
+            low = min(low, __shfl_xor_sync(~0u, low, offset));
+            high = max(high, __shfl_xor_sync(~0u, high, offset));
         }
         const bool few = open >> lane & 1 && (count == 2 || count == 3) && !all;
         const unsigned later = __ballot_sync(~0u, few);
@@ -198,19 +198,19 @@ template <int COLUMNS, class C> struct CentreColumns {
 template <int COUNT, class T> __device__ __forceinline__ T each_over_warp(T (&some)[COUNT])
 {
     const int lane = tensor::thread() % 32;
-    int distance = 16;
+    int offset = 16;
     #pragma unroll
-    for (int left = COUNT / 2, step = 0; step < 5; step++, left /= 2, distance /= 2) {
+    for (int left = COUNT / 2, step = 0; step < 5; step++, left /= 2, offset /= 2) {
         if (left == 0) {
-            some[0] += __shfl_xor_sync(~0u, some[0], distance);
+            some[0] += __shfl_xor_sync(~0u, some[0], offset);
             continue;
         }
-        const bool upper = lane & distance;
+        const bool upper = lane & offset;
         #pragma unroll
         for (int i = 0; i < COUNT / 2; i++) {
             if (i >= left) break;
             const T kept = upper ? some[i + left] : some[i], given = upper ? some[i] : some[i + left];
-            some[i] = kept + __shfl_xor_sync(~0u, given, distance);
+            some[i] = kept + __shfl_xor_sync(~0u, given, offset);
         }
     }
     return some[0];

@@ -361,7 +361,7 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
             }
             norm += storage.norms[buffer][from][lane];
         }
-        for (int apart = 1; apart < 4; apart *= 2) norm += __shfl_xor_sync(~0u, norm, apart);
+        for (int offset = 1; offset < 4; offset *= 2) norm += __shfl_xor_sync(~0u, norm, offset);
         return norm;
     }
 
@@ -371,7 +371,7 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
         const int lane = tensor::thread() % 32;
         if (lane % 4 == 0 && label != NONE) atomicAdd(&storage.counts[label], 1);
         unsigned word = __shfl_sync(~0u, label, lane & ~3) << lane / 4 % 4 * 8;
-        for (int apart = 4; apart < 16; apart *= 2) word |= __shfl_xor_sync(~0u, word, apart);
+        for (int offset = 4; offset < 16; offset *= 2) word |= __shfl_xor_sync(~0u, word, offset);
         const unsigned high = __shfl_sync(~0u, word, 16);
         if (lane) return;
         const unsigned long long labels = (unsigned long long)high << 32 | word;

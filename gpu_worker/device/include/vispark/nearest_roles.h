@@ -205,7 +205,7 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
         const int lane = tensor::thread() % 32;
         #pragma unroll
         for (int h = 0; h < 2; h++) {
-            for (int apart = 1; apart < 4; apart *= 2) norms[h] += __shfl_xor_sync(~0u, norms[h], apart);
+            for (int offset = 1; offset < 4; offset *= 2) norms[h] += __shfl_xor_sync(~0u, norms[h], offset);
             #pragma unroll
             for (int j = 0; j < NT; j++)
                 storage.parts[number].scores[h][j][lane] = make_float2(acc[j][2 * h], acc[j][2 * h + 1]);

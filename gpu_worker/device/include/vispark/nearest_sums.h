@@ -28,9 +28,9 @@ __device__ void sort(const unsigned char* labels, int rows, unsigned short* orde
                     sum += count;
                 }
             int scan = sum;
-            for (int apart = 1; apart < 32; apart *= 2) {
-                const int up = __shfl_up_sync(~0u, scan, apart);
-                if (lane >= apart) scan += up;
+            for (int offset = 1; offset < 32; offset *= 2) {
+                const int up = __shfl_up_sync(~0u, scan, offset);
+                if (lane >= offset) scan += up;
             }
             if (k < K) {
                 start[k] = total + scan - sum;
@@ -84,11 +84,11 @@ __device__ void gather(const R* x, RowOf row_of, const int* start, typename Sums
                 if (i + u < end) tensor::stream(row[u], x + column + (long long)row_of(i + u) * D);
             }
             #pragma unroll
-            for (int apart = 1; apart < AHEAD; apart *= 2)
+            for (int offset = 1; offset < AHEAD; offset *= 2)
                 #pragma unroll
-                for (int u = 0; u < AHEAD; u += 2 * apart)
+                for (int u = 0; u < AHEAD; u += 2 * offset)
                     #pragma unroll
-                    for (int c = 0; c < WIDE; c++) row[u][c] += row[u + apart][c];
+                    for (int c = 0; c < WIDE; c++) row[u][c] += row[u + offset][c];
             #pragma unroll
             for (int c = 0; c < WIDE; c++) sum[c] = Add::of(sum[c], Sum(row[0][c]));
         }
@@ -110,7 +110,7 @@ __device__ __forceinline__ void fold_into(A* cell, int count, Item item)
     }
     fold.flush();
     A value = (A)fold.value;
-    for (int apart = 16; apart; apart /= 2) value = Op::of(value, rows::exchange(~0u, value, apart));
+    for (int offset = 16; offset; offset /= 2) value = Op::of(value, rows::exchange(~0u, value, offset));
     if (threadIdx.x % 32 == 0) *cell = Op::of(*cell, value);
 }
 

@@ -33,9 +33,9 @@ template <class A> struct Summed<double, A> {
 
 // The rows of a factor that wait for being multiplied, filled up with zeros.
 template <class T, int count, int most> struct Factor {
-    static constexpr int apart = (count + 31) / 32 * 32;
+    static constexpr int stride = (count + 31) / 32 * 32;
     T* const rows;
-    __device__ Factor() : rows(new T[most * apart]()) {}
+    __device__ Factor() : rows(new T[most * stride]()) {}
     Factor(const Factor&) = delete;
     __device__ ~Factor() { delete[] rows; }
 };
@@ -43,7 +43,7 @@ template <class T, int count, int most> struct Factor {
 // A block of 4 x W sums over some rows.
 template <class T, class A, int W> struct SumBlock {
     typename Summed<T, A>::Near sum[4][W];
-    __device__ __forceinline__ void take(const T* left, int left_apart, const T* right, int right_apart, int count)
+    __device__ __forceinline__ void take(const T* left, int left_stride, const T* right, int right_stride, int count)
     {
         for (int r = 0; r < 4; ++r)
             for (int c = 0; c < W; ++c) sum[r][c] = 0;
@@ -51,7 +51,7 @@ template <class T, class A, int W> struct SumBlock {
             for (int r = 0; r < 4; ++r) {
                 VISPARK_EACH
                 for (int c = 0; c < W; ++c)
-                    sum[r][c] += Summed<T, A>::product(left[k * left_apart + r], right[k * right_apart + c]);
+                    sum[r][c] += Summed<T, A>::product(left[k * left_stride + r], right[k * right_stride + c]);
             }
     }
     __device__ __forceinline__ A of(int r, int c) const { return (A)sum[r][c]; }
@@ -60,12 +60,12 @@ template <class T, class A, int W> struct SumBlock {
 template <class T, int W> struct VectorBlock {
     typedef T Vector __attribute__((vector_size(W * sizeof(T)), aligned(sizeof(T)), may_alias));
     Vector sum[4];
-    __device__ __forceinline__ void take(const T* left, int left_apart, const T* right, int right_apart, int count)
+    __device__ __forceinline__ void take(const T* left, int left_stride, const T* right, int right_stride, int count)
     {
         Vector one = {}, two = {}, three = {}, four = {};
         for (int k = 0; k < count; ++k) {
-            const Vector b = *(const Vector*)(right + (long long)k * right_apart);
-            const T* a = left + (long long)k * left_apart;
+            const Vector b = *(const Vector*)(right + (long long)k * right_stride);
+            const T* a = left + (long long)k * left_stride;
             one += a[0] * b, two += a[1] * b, three += a[2] * b, four += a[3] * b;
         }
         sum[0] = one, sum[1] = two, sum[2] = three, sum[3] = four;
@@ -86,14 +86,14 @@ template <class T, class A, int M, int N, bool HALF> struct OuterAlone {
     {
         for (long long i = 0; i < (long long)M * N; ++i) partial[i] = Add::template identity<A>();
     }
-    __device__ void add(const T* left, int left_apart, const T* right, int right_apart, int count)
+    __device__ void add(const T* left, int left_stride, const T* right, int right_stride, int count)
     {
         for (int column = 0; column < N; column += W)
             for (int row = 0; row < M && (!HALF || row < column + W); row += 4)
                 for (int first = 0; first < count; first += NEAR) {
                     SumBlock<T, A, W> block;
-                    block.take(left + (long long)first * left_apart + row, left_apart,
-                               right + (long long)first * right_apart + column, right_apart,
+                    block.take(left + (long long)first * left_stride + row, left_stride,
+                               right + (long long)first * right_stride + column, right_stride,
                                count - first < NEAR ? count - first : NEAR);
                     const int high = M - row < 4 ? M - row : 4, broad = N - column < W ? N - column : W;
                     for (int r = 0; r < high; ++r) {
@@ -218,20 +218,21 @@ template <class T, class A, int TILES, int THREADS, int EIGHTS, int SPREAD> stru
 
     // The products of `count` rows of a tile. Of each 4 rows and columns of the warp's a thread has some side by side.
     template <class Matrix, int FIRST>
-    __device__ __forceinline__ void add(const T* left, int left_apart, const T* right, int right_apart, int count)
+    __device__ __forceinline__ void add(const T* left, int left_stride, const T* right, int right_stride, int count)
     {
         if (!is_of<Matrix, FIRST>()) return;
         left += row;
         right += column;
         if constexpr (TENSOR) {
             if (careful || count % (STEP * TOGETHER))
-                add_steps(left, left_apart, right, right_apart, count);
+                add_steps(left, left_stride, right, right_stride, count);
             else
-                add_whole_steps(left, left_apart, right, right_apart, count);
+                add_whole_steps(left, left_stride, right, right_stride, count);
         } else
-            add_rows(left, left_apart, right, right_apart, count);
+            add_rows(left, left_stride, right, right_stride, count);
     }
-    __device__ __forceinline__ void add_rows(const T* left, int left_apart, const T* right, int right_apart, int count)
+    __device__ __forceinline__ void add_rows(const T* left, int left_stride, const T* right, int right_stride,
+                                             int count)
     {
         const int lane = threadIdx.x % 32;
         left += lane / 8 * 4;
@@ -240,9 +241,9 @@ template <class T, class A, int TILES, int THREADS, int EIGHTS, int SPREAD> stru
         for (int k = group; k < count; k += GROUPS) {
             Pack<T, 4> a[HIGH / 4], b[BROAD / 4];
             VISPARK_UNROLL
-            for (int i = 0; i < HIGH / 4; ++i) read(a[i], left + k * left_apart + i * 16);
+            for (int i = 0; i < HIGH / 4; ++i) read(a[i], left + k * left_stride + i * 16);
             VISPARK_UNROLL
-            for (int j = 0; j < BROAD / 4; ++j) read(b[j], right + k * right_apart + j * 32);
+            for (int j = 0; j < BROAD / 4; ++j) read(b[j], right + k * right_stride + j * 32);
             VISPARK_UNROLL
             for (int i = 0; i < HIGH; ++i)
                 VISPARK_UNROLL
@@ -262,17 +263,17 @@ template <class T, class A, int TILES, int THREADS, int EIGHTS, int SPREAD> stru
 
     // By tensor cores: each float is two numbers of 11 bits, its leading ones and the next, of which three products are
     // taken. Sums with numbers that have no such parts, as they are not finite, are not finite.
-    static constexpr int TOGETHER = SPREAD > 1 ? SPREAD / 2 : 1, APART = SPREAD > 1 ? 1 : 4;
-    __device__ __forceinline__ void add_whole_steps(const float* left, int left_apart, const float* right,
-                                                    int right_apart, int count)
+    static constexpr int TOGETHER = SPREAD > 1 ? SPREAD / 2 : 1, SECOND = SPREAD > 1 ? 1 : 4;
+    __device__ __forceinline__ void add_whole_steps(const float* left, int left_stride, const float* right,
+                                                    int right_stride, int count)
     {
         const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, steps = count / STEP;
         VISPARK_PRAGMA(unroll 1)
         for (int step = group; step < steps; step += GROUPS) {
             const int k = step / TOGETHER * TOGETHER * STEP + t * SPREAD + step % TOGETHER * 2;
-            const float* const a = left + k * left_apart + g;
-            const float* const b = right + k * right_apart + g;
-            const int a_next = APART * left_apart, b_next = APART * right_apart;
+            const float* const a = left + k * left_stride + g;
+            const float* const b = right + k * right_stride + g;
+            const int a_next = SECOND * left_stride, b_next = SECOND * right_stride;
             tensor::Halves down[2][4];
             VISPARK_UNROLL
             for (int m = 0; m < 2; ++m) {
@@ -337,7 +338,7 @@ template <class T, class A, int TILES, int THREADS, int EIGHTS, int SPREAD> stru
     }
 
     // With care: steps with numbers that have no parts are multiplied as they are.
-    __device__ __forceinline__ void add_steps(const float* left, int left_apart, const float* right, int right_apart,
+    __device__ __forceinline__ void add_steps(const float* left, int left_stride, const float* right, int right_stride,
                                               int count)
     {
         const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
@@ -345,10 +346,10 @@ template <class T, class A, int TILES, int THREADS, int EIGHTS, int SPREAD> stru
         for (int step = group; step < steps; step += GROUPS) {
             const int start = step / TOGETHER * TOGETHER * 8;
             const int k = start + t * SPREAD + step % TOGETHER * 2;
-            const bool here = k < count, there = k + APART < count;
-            const float* const a = left + k * left_apart + g;
-            const float* const b = right + k * right_apart + g;
-            const int a_next = APART * left_apart, b_next = APART * right_apart;
+            const bool here = k < count, there = k + SECOND < count;
+            const float* const a = left + k * left_stride + g;
+            const float* const b = right + k * right_stride + g;
+            const int a_next = SECOND * left_stride, b_next = SECOND * right_stride;
             tensor::Halves down[2][4];
             bool odd = false;
             VISPARK_UNROLL
@@ -369,7 +370,7 @@ template <class T, class A, int TILES, int THREADS, int EIGHTS, int SPREAD> stru
                 for (int row = 0; row < STEP; ++row) {
                     const int one = start + row / 2 * SPREAD + step % TOGETHER * 2 + row % 2;
                     const int at = SPREAD > 1 ? one : start + row;
-                    if (at < count) add_as_it_is(left + at * left_apart, right + at * right_apart);
+                    if (at < count) add_as_it_is(left + at * left_stride, right + at * right_stride);
                 }
             } else {
                 VISPARK_UNROLL

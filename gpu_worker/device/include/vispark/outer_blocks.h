@@ -18,18 +18,18 @@ template <int SIDE, int WIDTH, int ROWS, int STRIDE, int THREADS>
 __device__ __forceinline__ void bring_columns(float* tile, const float* from, int column, int some, bool whole,
                                               int thread)
 {
-    constexpr int CHUNKS = SIDE / 4, APART = THREADS / CHUNKS;
+    constexpr int CHUNKS = SIDE / 4, ROWS_AT_ONCE = THREADS / CHUNKS;
     const int row = thread / CHUNKS, at = thread % CHUNKS * 4;
     if (column + at >= WIDTH) return;
     tile += row * STRIDE + at;
     from += row * WIDTH + column + at;
     if (some == ROWS && whole) {
         VISPARK_UNROLL
-        for (int i = 0; i < ROWS; i += APART) copy_ahead<16>(tile + i * STRIDE, from + i * WIDTH);
+        for (int i = 0; i < ROWS; i += ROWS_AT_ONCE) copy_ahead<16>(tile + i * STRIDE, from + i * WIDTH);
         return;
     }
     VISPARK_PRAGMA(unroll 1)
-    for (int i = 0; i < ROWS; i += APART)
+    for (int i = 0; i < ROWS; i += ROWS_AT_ONCE)
         VISPARK_PRAGMA(unroll 1)
         for (int j = 0; j < 4; ++j)
             if (row + i < some) copy_ahead<4>(tile + i * STRIDE + j, from + i * WIDTH + j);

@@ -31,7 +31,7 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
     // the tiles of a group.
     static constexpr int COUNT = SIDE / 2, NEAR = 128, TURNS = NEAR / ROWS;
     // Of a block that is turned round, in doubles.
-    static constexpr int APART = SIDE + 1;
+    static constexpr int PITCH = SIDE + 1;
     static_assert(AHEAD < STAGES, "a tile is on its way to where another one lies");
     // A barrier's turn is known by its parity: a group that has every other tile knows of those between by these.
     static_assert(!BY_TILES || SPLIT > 1, "a place of the ring takes a tile of each group, one after the other");
@@ -43,7 +43,7 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
         // Of tiles: loaders have what they brought in; all have read it. Of parts: they are there; they were read.
         Bar landed[STAGES], taken[STAGES], full[SPLIT], empty[SPLIT];
     };
-    static_assert(sizeof(SharedStorage) >= SIDE * APART * sizeof(double),
+    static_assert(sizeof(SharedStorage) >= SIDE * PITCH * sizeof(double),
                   "a block is turned round in the tiles' place");
 
     // What all roles have to know of a work and a block of the matrix.
@@ -242,20 +242,20 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
         }
         VISPARK_UNROLL
         for (int i = 0; i < COUNT; ++i)
-            if (!BY_TILES || threadIdx.x < 128) all[down(i) * APART + across(i)] = far[i];
+            if (!BY_TILES || threadIdx.x < 128) all[down(i) * PITCH + across(i)] = far[i];
         barrier();
         if (BY_TILES) {
             VISPARK_UNROLL
             for (int i = 0; i < COUNT; ++i)
-                if (threadIdx.x >= 128) all[down(i) * APART + across(i)] += far[i];
+                if (threadIdx.x >= 128) all[down(i) * PITCH + across(i)] += far[i];
             barrier();
         }
         VISPARK_PRAGMA(unroll 1)
         for (int i = threadIdx.x; i < SIDE * SIDE; i += 32 * MULTIPLIERS) {
             const int row = i / SIDE, column = i % SIDE;
             // Both halves of a matrix that is turned round come out alike.
-            double sum = all[row * APART + column];
-            if (given.alike) sum = 0.5 * (sum + all[column * APART + row]);
+            double sum = all[row * PITCH + column];
+            if (given.alike) sum = 0.5 * (sum + all[column * PITCH + row]);
             Matrix::put(partial, given.row + row, given.column + column, sum);
         }
         return false;

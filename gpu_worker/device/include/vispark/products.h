@@ -26,10 +26,10 @@ template <class M, int TERMS, int WIDTH, int BASE, int DOWN, int ACROSS> struct 
     }
 };
 
-// ROWS rows of a tile, STRIDE apart, whose numbers from FIRST on are multiplied; the products lie APART in a tile of
-// their own. Of the matrix MOST terms are in shared memory at once. A thread has HIGH rows and BROAD columns; READ
+// ROWS rows of a tile, STRIDE apart, whose numbers from FIRST on are multiplied; the products lie PITCH apart in a tile
+// of their own. Of the matrix MOST terms are in shared memory at once. A thread has HIGH rows and BROAD columns; READ
 // numbers of a row are read at once.
-template <class Matrix, int ROWS, int STRIDE, int FIRST, int APART, int THREADS, int MOST, int HIGH, int BROAD, int READ>
+template <class Matrix, int ROWS, int STRIDE, int FIRST, int PITCH, int THREADS, int MOST, int HIGH, int BROAD, int READ>
 struct Multiply {
     static constexpr int WIDE = (Matrix::width + BROAD - 1) / BROAD * BROAD, ALONG = ROWS / HIGH;
     static constexpr bool WHOLE = MOST >= Matrix::terms;
@@ -50,7 +50,7 @@ struct Multiply {
             }
             const int count = least(Matrix::terms - first, MOST);
             for (int item = threadIdx.x; item < ALONG * (WIDE / BROAD); item += THREADS)
-                some(products + item % ALONG * APART, rows + item % ALONG * STRIDE + FIRST + first, part,
+                some(products + item % ALONG * PITCH, rows + item % ALONG * STRIDE + FIRST + first, part,
                      item / ALONG * BROAD, count, first == 0);
         }
     }
@@ -66,7 +66,7 @@ struct Multiply {
         for (int r = 0; r < HIGH; ++r)
             VISPARK_UNROLL
             for (int c = 0; c < BROAD; ++c)
-                sum[r][c] = start || column + c >= Matrix::width ? W(0) : products[r * ALONG * APART + column + c];
+                sum[r][c] = start || column + c >= Matrix::width ? W(0) : products[r * ALONG * PITCH + column + c];
         VISPARK_PRAGMA(unroll 2)
         for (int k = 0; k < count; k += READ) {
             Pack<A, READ> left[HIGH];
@@ -88,7 +88,7 @@ struct Multiply {
         for (int r = 0; r < HIGH; ++r)
             VISPARK_UNROLL
             for (int c = 0; c < BROAD; ++c)
-                if (column + c < Matrix::width) products[r * ALONG * APART + column + c] = sum[r][c];
+                if (column + c < Matrix::width) products[r * ALONG * PITCH + column + c] = sum[r][c];
     }
 };
 

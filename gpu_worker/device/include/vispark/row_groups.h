@@ -179,11 +179,11 @@ template <class Matrix, int STRIDE = 0> struct GroupMatrix {
 // the matrix has LEFT columns.
 template <int LEFT, int RIGHT, int STRIDE, bool TILED, int BATCH, bool TURNED> struct GroupOuter {
     static constexpr int N = (RIGHT + 7) / 8 * 8, COUNT = N / 2, HIGH = (LEFT + 63) / 64, STEPS = BATCH / 8;
-    static constexpr int APART = TILED ? STRIDE : HIGH * 64 + 4;
-    static constexpr bool ODD = APART % 2 == 1;
-    static_assert(ODD || APART % 8 == 4, "lanes meet in no bank");
+    static constexpr int PITCH = TILED ? STRIDE : HIGH * 64 + 4;
+    static constexpr bool ODD = PITCH % 2 == 1;
+    static_assert(ODD || PITCH % 8 == 4, "lanes meet in no bank");
     typedef StepParts<N, 16> Steps;
-    static constexpr int LOWER = STEPS * Steps::STEP, SIZE = 2 * LOWER + (TILED ? 0 : BATCH * APART);
+    static constexpr int LOWER = STEPS * Steps::STEP, SIZE = 2 * LOWER + (TILED ? 0 : BATCH * PITCH);
 
     static constexpr int FAR = HIGH * COUNT;
 
@@ -226,24 +226,24 @@ template <int LEFT, int RIGHT, int STRIDE, bool TILED, int BATCH, bool TURNED> s
     }
     template <int OWN> static __device__ __forceinline__ void keep(float* tile, const float (&rows)[OWN])
     {
-        float* const to = tile + Group::row() % BATCH * APART + Group::lane();
+        float* const to = tile + Group::row() % BATCH * PITCH + Group::lane();
         VISPARK_UNROLL
         for (int slot = 0; slot < OWN / 2; ++slot)
             VISPARK_UNROLL
-            for (int row = 0; row < 2; ++row) to[slot * 4 + row * 8 * APART] = rows[slot / 2 * 4 + slot % 2 + 2 * row];
+            for (int row = 0; row < 2; ++row) to[slot * 4 + row * 8 * PITCH] = rows[slot / 2 * 4 + slot % 2 + 2 * row];
     }
     static __device__ __forceinline__ void multiply(float (&near)[HIGH][COUNT], const float* left, const unsigned* parts)
     {
-        const float* const from = left + (ODD ? 8 : 2) * Group::lane() * APART + Group::row();
+        const float* const from = left + (ODD ? 8 : 2) * Group::lane() * PITCH + Group::row();
         VISPARK_UNROLL
         for (int step = 0; step < STEPS; ++step) {
-            const float* const some = from + (ODD ? step / 4 * 32 + step % 4 * 2 : step * 8) * APART;
+            const float* const some = from + (ODD ? step / 4 * 32 + step % 4 * 2 : step * 8) * PITCH;
             const unsigned* const high = parts + step * Steps::STEP;
             VISPARK_UNROLL
             for (int m = 0; m < HIGH; ++m) {
                 tensor::Halves down[4];
                 VISPARK_UNROLL
-                for (int i = 0; i < 4; ++i) down[i].set(some[m * 64 + i % 2 * 8 + i / 2 * APART]);
+                for (int i = 0; i < 4; ++i) down[i].set(some[m * 64 + i % 2 * 8 + i / 2 * PITCH]);
                 tensor::multiply_parts<N, Steps::HALF>(near[m], down, high, high + LOWER);
             }
             if (step % 2) tensor::end<2 * HIGH>();
@@ -269,7 +269,7 @@ template <int LEFT, int RIGHT, int STRIDE, bool TILED, int BATCH, bool TURNED> s
             }
             tensor::publish();
             group.meet();
-            if constexpr (TILED) multiply(near, left + batch * BATCH * APART, storage);
+            if constexpr (TILED) multiply(near, left + batch * BATCH * PITCH, storage);
             else multiply(near, kept, storage);
             group.meet();
         }

@@ -101,12 +101,12 @@ template <int L> __device__ __forceinline__ unsigned row_mask()
 }
 
 // What the lane `apart` from one's own has; all lanes of the mask ask.
-template <class T> __device__ __forceinline__ T exchange(unsigned mask, T value, int apart)
+template <class T> __device__ __forceinline__ T exchange(unsigned mask, T value, int offset)
 {
     constexpr int words = (sizeof(T) + 3) / 4;
     int word[words] = {};
     memcpy(word, &value, sizeof(T));
-    for (int i = 0; i < words; ++i) word[i] = __shfl_xor_sync(mask, word[i], apart);
+    for (int i = 0; i < words; ++i) word[i] = __shfl_xor_sync(mask, word[i], offset);
     memcpy(&value, word, sizeof(T));
     return value;
 }
@@ -161,8 +161,8 @@ __device__ __forceinline__ void leave(A* partial, A* memory, F* folds)
     for (int slot = 0; slot < slots; ++slot) {
         folds[slot].flush();
         A value = (A)folds[slot].value;
-        for (int apart = (threads < 32 ? threads : 32) / 2; apart >= L; apart /= 2)
-            value = Op::of(value, exchange(0xffffffffu, value, apart));
+        for (int offset = (threads < 32 ? threads : 32) / 2; offset >= L; offset /= 2)
+            value = Op::of(value, exchange(0xffffffffu, value, offset));
         const int column = slot * L + lane;
         if (threadIdx.x % 32 >= L || column >= width) continue;
         if (warps == 1)
@@ -291,7 +291,7 @@ __device__ __forceinline__ void leave_thread_cells(B* partial, const A* mine)
         B value = (B)cells[i * threads + threadIdx.x % 32];
         for (int other = threadIdx.x % 32 + 32; other < threads; other += 32)
             value = Op::of(value, (B)cells[i * threads + other]);
-        for (int apart = 16; apart > 0; apart /= 2) value = Op::of(value, exchange(0xffffffffu, value, apart));
+        for (int offset = 16; offset > 0; offset /= 2) value = Op::of(value, exchange(0xffffffffu, value, offset));
         if (threadIdx.x % 32 == 0) partial[(long long)blockIdx.x * width + i] = value;
     }
 }

@@ -10,15 +10,15 @@ namespace rows {
 
 #if !VISPARK_TF32 || VISPARK_ALONE
 
-template <class Matrix, int ROWS, int STRIDE, int FIRST, int APART, int THREADS, int MOST, int HIGH, int BROAD, int READ>
-struct TensorMultiply : Multiply<Matrix, ROWS, STRIDE, FIRST, APART, THREADS, MOST, HIGH, BROAD, READ> {};
+template <class Matrix, int ROWS, int STRIDE, int FIRST, int PITCH, int THREADS, int MOST, int HIGH, int BROAD, int READ>
+struct TensorMultiply : Multiply<Matrix, ROWS, STRIDE, FIRST, PITCH, THREADS, MOST, HIGH, BROAD, READ> {};
 
 #else
 
 // As Multiply, whose last parameters are of no use here. A warp has 16 rows and some tiles of 8 columns. Of the terms of
 // a step, which are 8, lane 4 g + t reads two of the rows g and g + 8: those numbered t and t + 4; or where rows are an
 // odd number of floats apart two of the 8 terms that it reads of each 32, so that lanes meet in no bank.
-template <class Matrix, int ROWS, int STRIDE, int FIRST, int APART, int THREADS, int MOST, int HIGH, int BROAD, int READ>
+template <class Matrix, int ROWS, int STRIDE, int FIRST, int PITCH, int THREADS, int MOST, int HIGH, int BROAD, int READ>
 struct TensorMultiply {
     static constexpr int terms = Matrix::terms, TILES = (Matrix::width + 7) / 8, WARPS = THREADS / 32;
     static constexpr int DOWN = ROWS / 16;
@@ -78,7 +78,7 @@ struct TensorMultiply {
             }
             VISPARK_PRAGMA(unroll 1)
             for (int item = warp; item < DOWN * GROUPS; item += WARPS)
-                some(products + item % DOWN * 16 * APART, rows + item % DOWN * 16 * STRIDE + FIRST + first,
+                some(products + item % DOWN * 16 * PITCH, rows + item % DOWN * 16 * STRIDE + FIRST + first,
                      (const Parts*)part, item / DOWN * EACH, first, matrix);
         }
     }
@@ -89,15 +89,15 @@ struct TensorMultiply {
     {
         const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
         // Products of parts are added up apart, so that they need not wait for each other.
-        constexpr int APART_BY = EACH < 3 ? 3 : 2;
-        float near[APART_BY][EACH][4], sum[EACH][4];
+        constexpr int CHAINS = EACH < 3 ? 3 : 2;
+        float near[CHAINS][EACH][4], sum[EACH][4];
         VISPARK_UNROLL
         for (int n = 0; n < EACH; ++n)
             VISPARK_UNROLL
             for (int e = 0; e < 4; ++e) {
                 sum[n][e] = 0.0f;
                 VISPARK_UNROLL
-                for (int part = 0; part < APART_BY; ++part) near[part][n][e] = 0.0f;
+                for (int part = 0; part < CHAINS; ++part) near[part][n][e] = 0.0f;
             }
         const float* const upper = rows + g * STRIDE;
         const float* const lower = upper + 8 * STRIDE;
@@ -126,9 +126,9 @@ struct TensorMultiply {
                 VISPARK_UNROLL
                 for (int n = 0; n < EACH; ++n) tensor::multiply_part<0>(near[0][n], down, across[n]);
                 VISPARK_UNROLL
-                for (int n = 0; n < EACH; ++n) tensor::multiply_part<2>(near[APART_BY - 1][n], down, across[n]);
+                for (int n = 0; n < EACH; ++n) tensor::multiply_part<2>(near[CHAINS - 1][n], down, across[n]);
                 VISPARK_UNROLL
-                for (int n = 0; n < EACH; ++n) tensor::multiply_part<1>(near[APART_BY - 2][n], down, across[n]);
+                for (int n = 0; n < EACH; ++n) tensor::multiply_part<1>(near[CHAINS - 2][n], down, across[n]);
             }
             VISPARK_UNROLL
             for (int n = 0; n < EACH; ++n)
@@ -136,10 +136,10 @@ struct TensorMultiply {
                 for (int e = 0; e < 4; ++e) {
                     float both = near[0][n][e];
                     VISPARK_UNROLL
-                    for (int part = 1; part < APART_BY; ++part) both += near[part][n][e];
+                    for (int part = 1; part < CHAINS; ++part) both += near[part][n][e];
                     sum[n][e] += both;
                     VISPARK_UNROLL
-                    for (int part = 0; part < APART_BY; ++part) near[part][n][e] = 0.0f;
+                    for (int part = 0; part < CHAINS; ++part) near[part][n][e] = 0.0f;
                 }
         }
         // Numbers that have no parts are found by their products.
@@ -155,7 +155,7 @@ struct TensorMultiply {
             for (int e = 0; e < 4; ++e) {
                 const int i = g + e / 2 * 8, j = (tile + n) * 8 + t * 2 + e % 2;
                 if (j >= Matrix::width) continue;
-                float* const to = products + i * APART + j;
+                float* const to = products + i * PITCH + j;
                 if (plain) sum[n][e] = as_it_is(rows + i * STRIDE, first, j, matrix);
                 *to = first ? *to + sum[n][e] : sum[n][e];
             }

@@ -119,9 +119,9 @@ template <int N, int HALF>
 __device__ __forceinline__ void multiply_parts(float (&acc)[N / 2], const Halves (&rows)[4], const unsigned* high,
                                                const unsigned* low)
 {
-    constexpr unsigned long long apart = (unsigned long long)(HALF * 4 >> 4) << 16 | 128ull >> 4 << 32;
-    const unsigned long long leading = (shared_of(high) >> 4 & 0x3fff) | apart;
-    const unsigned long long next = (shared_of(low) >> 4 & 0x3fff) | apart;
+    constexpr unsigned long long strides = (unsigned long long)(HALF * 4 >> 4) << 16 | 128ull >> 4 << 32;
+    const unsigned long long leading = (shared_of(high) >> 4 & 0x3fff) | strides;
+    const unsigned long long next = (shared_of(low) >> 4 & 0x3fff) | strides;
     const unsigned above[4] = {rows[0].high, rows[1].high, rows[2].high, rows[3].high};
     const unsigned below[4] = {rows[0].low, rows[1].low, rows[2].low, rows[3].low};
     begin();
