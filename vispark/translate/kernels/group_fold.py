@@ -201,7 +201,7 @@ class GroupFold(MatrixFold):
                  f"typedef rows::GroupTiles<{row.count}, {_stride_of(row)}, {groups.tiles}> Tiles;",
                  f"typedef rows::GroupBars<{groups.tiles}, {groups.count}> Bars;",
                  f"Bars& bars = *(Bars*)(memory + {groups.bars});",
-                 f"const Tiles tiles(memory + {groups.tiled}, bars.landed, {row.base}, work.count);",
+                 f"const Tiles tiles(memory + {groups.tiled}, bars.loaded, {row.base}, work.count);",
                  "bars.prepare();",
                  f"for (int turn = 0; threadIdx.x == 0 && turn < {groups.tiles}; ++turn) tiles.bring(turn);",
                  "rows::Group group(bars.met);",

@@ -41,7 +41,7 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
         // Of a tile's columns the leading parts and the next, or twice these.
         alignas(128) unsigned parts[SPLIT][2][PART];
         // Of tiles: loaders have what they brought in; all have read it. Of parts: they are there; they were read.
-        Bar landed[STAGES], taken[STAGES], full[SPLIT], empty[SPLIT];
+        Bar loaded[STAGES], taken[STAGES], full[SPLIT], empty[SPLIT];
     };
     static_assert(sizeof(SharedStorage) >= SIDE * PITCH * sizeof(double),
                   "a block is turned round in the tiles' place");
@@ -66,7 +66,7 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
     {
         if (threadIdx.x == 0) {
             for (int i = 0; i < STAGES; ++i) {
-                tensor::prepare(tensor::shared_of(&storage.landed[i]), LOADERS);
+                tensor::prepare(tensor::shared_of(&storage.loaded[i]), LOADERS);
                 tensor::prepare(tensor::shared_of(&storage.taken[i]), READERS + LOADERS);
             }
             for (int i = 0; i < SPLIT; ++i) {
@@ -133,8 +133,8 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
         for (int turn = 0; turn < given.turns(); ++turn) {
             fetch(storage, at, given, turn + AHEAD);
             wait_for_groups<AHEAD>();
-            arrive(storage.landed[at.tile.slot]);
-            wait(storage.landed[at.tile.slot], at.tile.turn);
+            arrive(storage.loaded[at.tile.slot]);
+            wait(storage.loaded[at.tile.slot], at.tile.turn);
             wait(storage.empty[at.parts.slot], at.parts.turn + 1);
             if (given.alike) split<true>(storage.tiles[at.tile.slot][0], storage.parts[at.parts.slot][0]);
             else split<false>(storage.tiles[at.tile.slot][0] + SIDE, storage.parts[at.parts.slot][0]);

@@ -372,11 +372,11 @@ template <int WIDTH, int STRIDE, int SLOTS> struct GroupTiles {
 
 // The barriers of tiles and of groups.
 template <int SLOTS, int GROUPS> struct GroupBars {
-    Bar landed[SLOTS], met[GROUPS];
+    Bar loaded[SLOTS], met[GROUPS];
     __device__ __forceinline__ void prepare()
     {
         if (threadIdx.x == 0) {
-            for (int i = 0; i < SLOTS; ++i) tensor::prepare(tensor::shared_of(&landed[i]), 1);
+            for (int i = 0; i < SLOTS; ++i) tensor::prepare(tensor::shared_of(&loaded[i]), 1);
             for (int i = 0; i < GROUPS; ++i) tensor::prepare(tensor::shared_of(&met[i]), GROUP_THREADS / 32);
             tensor::prepared();
         }
