@@ -29,8 +29,8 @@ inline void futex_wake(std::atomic<int>& word, int count) {
 // The threads that a job may have: OMP_NUM_THREADS where it is set, else the processors of this process.
 inline int most_threads() {
     static const int most = [] {
-        const char* given = getenv("OMP_NUM_THREADS");
-        int count = given ? atoi(given) : 0;
+        const char* setting = getenv("OMP_NUM_THREADS");
+        int count = setting ? atoi(setting) : 0;
         cpu_set_t allowed;
         if (count < 1 && sched_getaffinity(0, sizeof allowed, &allowed) == 0) count = CPU_COUNT(&allowed);
         return count < 1 ? static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)) : count;
@@ -43,30 +43,30 @@ class Team {
 
     std::vector<pthread_t> members;
     Job job = nullptr;
-    void* given = nullptr;
+    void* argument = nullptr;
     std::atomic<int> round{0};    // changes with each job; members wait for it
-    std::atomic<int> tickets{0};  // how many members may still begin with the job
+    std::atomic<int> unclaimed{0};  // how many members may still begin with the job
     std::atomic<int> busy{0};     // how many have not ended it; the starter waits for 0
     std::atomic<bool> ends{false};
 
-    bool take_ticket() {
-        int left = tickets.load();
+    bool claim() {
+        int left = unclaimed.load();
         while (left > 0)
-            if (tickets.compare_exchange_weak(left, left - 1)) return true;
+            if (unclaimed.compare_exchange_weak(left, left - 1)) return true;
         return false;
     }
 
     static void* member(void* team) {
-        Team& mine = *static_cast<Team*>(team);
+        Team& self = *static_cast<Team*>(team);
         for (;;) {
-            int seen = mine.round.load();
-            if (mine.ends.load()) return nullptr;
-            if (!mine.take_ticket()) {
-                futex_wait(mine.round, seen);
+            int seen = self.round.load();
+            if (self.ends.load()) return nullptr;
+            if (!self.claim()) {
+                futex_wait(self.round, seen);
                 continue;
             }
-            mine.job(mine.given);
-            if (mine.busy.fetch_sub(1) == 1) futex_wake(mine.busy, 1);
+            self.job(self.argument);
+            if (self.busy.fetch_sub(1) == 1) futex_wake(self.busy, 1);
         }
     }
 
@@ -91,15 +91,15 @@ public:
         const int others = size > 1 ? started(size - 1) : 0;
         if (others > 0) {
             job = [](void* it) { (*static_cast<Work*>(it))(); };
-            given = &work;
+            argument = &work;
             busy.store(others);
-            tickets.store(others);
+            unclaimed.store(others);
             round.fetch_add(1);
             futex_wake(round, others);
         }
         work();
         if (others == 0) return;
-        const int unused = tickets.exchange(0);   // whoever has not begun need not: nothing is left
+        const int unused = unclaimed.exchange(0);   // whoever has not begun need not: nothing is left
         int left = busy.fetch_sub(unused) - unused;
         for (; left > 0; left = busy.load()) futex_wait(busy, left);
     }

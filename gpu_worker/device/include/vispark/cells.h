@@ -284,13 +284,13 @@ __device__ __forceinline__ void leave_cells(A* partial, Words* cells, int width,
                                                          : Op::template identity<A>();
 }
 
-// Whether this is the last block that gets here; `ticket` counts them.
-__device__ __forceinline__ bool comes_last(Word* ticket)
+// Whether this is the last block that gets here; `arrived` counts them.
+__device__ __forceinline__ bool comes_last(Word* arrived)
 {
     __shared__ bool last;
     __threadfence();
     barrier();
-    if (threadIdx.x == 0) last = atomicAdd(ticket, 1ull) == gridDim.x - 1;
+    if (threadIdx.x == 0) last = atomicAdd(arrived, 1ull) == gridDim.x - 1;
     barrier();
     __threadfence();
     return last;
