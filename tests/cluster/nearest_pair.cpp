@@ -32,10 +32,10 @@ template <int K, int D, int SLOTS, class C> void check(int rows, unsigned seed)
     std::vector<C> centres(K * D);
     for (C& each : centres) each = (C)normal(dice);
     std::copy_n(centres.begin(), D, centres.end() - D);     // the last is the first
-    const std::vector<float> given = rows_of<K, D>(rows, centres, seed + 1);
-    std::vector<float> x(given.size() + 16);
+    const std::vector<float> points = rows_of<K, D>(rows, centres, seed + 1);
+    std::vector<float> x(points.size() + 16);
     float* const aligned = (float*)(((size_t)x.data() + 15) / 16 * 16);
-    std::copy(given.begin(), given.end(), aligned);
+    std::copy(points.begin(), points.end(), aligned);
     std::vector<double> wanted(K * D), found[2];
     std::vector<int> many(K);
     for (int row = 0; row < rows; row++) {
@@ -44,7 +44,7 @@ template <int K, int D, int SLOTS, class C> void check(int rows, unsigned seed)
         for (int k = 0; k < K; k++) {
             double distance = 0;
             for (int d = 0; d < D; d++) {
-                const double difference = (double)given[(size_t)row * D + d] - (double)centres[k * D + d];
+                const double difference = (double)points[(size_t)row * D + d] - (double)centres[k * D + d];
                 distance += difference * difference;
             }
             if (distance < least) {
@@ -53,7 +53,7 @@ template <int K, int D, int SLOTS, class C> void check(int rows, unsigned seed)
             }
         }
         many[nearest]++;
-        for (int d = 0; d < D; d++) wanted[nearest * D + d] += given[(size_t)row * D + d];
+        for (int d = 0; d < D; d++) wanted[nearest * D + d] += points[(size_t)row * D + d];
     }
     for (std::vector<double>& sums : found) {
         sums.assign(K * D, NAN);

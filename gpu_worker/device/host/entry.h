@@ -31,7 +31,7 @@ struct Entry<void (*)(A...), kernel> {
     // `small` says that the linear index of a thread along x fits an int. Kernels compute it unsigned and use it as an
     // int; the compiler sees consecutive addresses in that only where it knows that nothing wraps around.
     template <bool small, unsigned... I>
-    __attribute__((flatten, noinline)) static void run_rows(Indices<I...>, Arguments<Indices<I...>, A...> given) {
+    __attribute__((flatten, noinline)) static void run_rows(Indices<I...>, Arguments<Indices<I...>, A...> values) {
         const unsigned width = blockDim.x, height = blockDim.y, depth = blockDim.z;
         if (width == 0 || width > MOST_THREADS) __builtin_unreachable();
         if (small && blockIdx.x * blockDim.x > MOST_SMALL) __builtin_unreachable();
@@ -44,19 +44,19 @@ struct Entry<void (*)(A...), kernel> {
                 for (unsigned x = 0; x < width; x++) {
                     threadIdx.x = x;
                     VISPARK_PLACE_IS_READ();
-                    kernel(static_cast<Argument<I, A>&>(given).value...);
+                    kernel(static_cast<Argument<I, A>&>(values).value...);
                 }
             }
         }
     }
 
-    template <unsigned... I> static void run(Indices<I...> indices, const Arguments<Indices<I...>, A...>& given) {
-        if (static_cast<Word>(blockIdx.x) * blockDim.x <= MOST_SMALL) run_rows<true>(indices, given);
-        else run_rows<false>(indices, given);
+    template <unsigned... I> static void run(Indices<I...> indices, const Arguments<Indices<I...>, A...>& values) {
+        if (static_cast<Word>(blockIdx.x) * blockDim.x <= MOST_SMALL) run_rows<true>(indices, values);
+        else run_rows<false>(indices, values);
     }
 #else
     template <unsigned... I>
-    __attribute__((noinline)) static void run(Indices<I...>, Arguments<Indices<I...>, A...> given) {
+    __attribute__((noinline)) static void run(Indices<I...>, Arguments<Indices<I...>, A...> values) {
         const unsigned width = blockDim.x, height = blockDim.y, total = width * height * blockDim.z;
         while (next_thread < total) {  // where a thread waits, others advance it meanwhile
             const unsigned row = next_thread / width;
@@ -65,16 +65,16 @@ struct Entry<void (*)(A...), kernel> {
             threadIdx.z = row / height;
             ++next_thread;
             VISPARK_PLACE_IS_READ();
-            kernel(static_cast<Argument<I, A>&>(given).value...);
+            kernel(static_cast<Argument<I, A>&>(values).value...);
         }
     }
 #endif
 
     template <unsigned... I> static void unpack(Indices<I...> indices, const char* from) {
-        Arguments<Indices<I...>, A...> given;
-        const int in_order[] = {0, (read(from, static_cast<Argument<I, A>&>(given).value), 0)...};
+        Arguments<Indices<I...>, A...> values;
+        const int in_order[] = {0, (read(from, static_cast<Argument<I, A>&>(values).value), 0)...};
         (void)in_order;
-        run(indices, given);
+        run(indices, values);
     }
 
     static void threads(const char* arguments) { unpack(Is(), arguments); }

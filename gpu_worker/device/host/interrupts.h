@@ -80,8 +80,8 @@ class Launches {
         uintptr_t within, low, high;
     };
 
-    static int find_segment(dl_phdr_info* library, size_t, void* given) {
-        Segment& wanted = *static_cast<Segment*>(given);
+    static int find_segment(dl_phdr_info* library, size_t, void* argument) {
+        Segment& wanted = *static_cast<Segment*>(argument);
         for (int i = 0; i < library->dlpi_phnum; i++) {
             const auto& header = library->dlpi_phdr[i];
             const uintptr_t low = library->dlpi_addr + header.p_vaddr, high = low + header.p_memsz;
@@ -123,10 +123,10 @@ class Launches {
         int unwanted;
     };
 
-    static void* look_after(void* given) {
+    static void* look_after(void* argument) {
         constexpr int ROUNDS = 40;
         constexpr long ROUND = 50'000'000, ROUND_LEFT = 5'000'000;  // nanoseconds
-        Started* started = static_cast<Started*>(given);
+        Started* started = static_cast<Started*>(argument);
         Launches& all = *started->launches;
         const int unwanted = started->unwanted;
         delete started;

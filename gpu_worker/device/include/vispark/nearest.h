@@ -290,7 +290,7 @@ __device__ __forceinline__ void label_all(const R* x, int rows, const FactorsFor
     start();
     for (int i = 0; i < AHEAD; i++) copy_next();
     float acc[N / 2];
-    tensor::Rows<PRODUCTS> given;
+    tensor::Rows<PRODUCTS> left;
     for (int tile = 0; tile < tiles; tile++) {
         float norms[2] = {0, 0};
         auto advance = [&](int step, bool first) {
@@ -303,12 +303,12 @@ __device__ __forceinline__ void label_all(const R* x, int rows, const FactorsFor
             norms[1] = fmaf(b.x, b.x, fmaf(b.y, b.y, fmaf(b.z, b.z, fmaf(b.w, b.w, norms[1]))));
             // Products are on their way while the next step's rows are read; until they are there, their factors stay.
             tensor::end<0>();
-            given.set(a, b);
+            left.set(a, b);
             copy_next();
 #if VISPARK_WARPGROUPS
             if (RING && first) tensor::wait(full + 8 * stage, phase);
             const unsigned char* at = RING ? ring + (2 * stage + !first) * BYTES : factors.image + step * BYTES;
-            tensor::multiply<N>(acc, given, at, step > 0);
+            tensor::multiply<N>(acc, left, at, step > 0);
             if (RING && first) {
                 if (lane == 0 && step > 0) tensor::arrive(empty + 8 * older);
                 if (threadIdx.x == 0 && ++done > LAG && done - 1 - LAG + RING < total) {
@@ -324,7 +324,7 @@ __device__ __forceinline__ void label_all(const R* x, int rows, const FactorsFor
                 if (++stage == RING) { stage = 0; phase ^= 1; }
             }
 #else
-            tensor::multiply<N>(acc, given, factors.image + step * BYTES, step > 0);
+            tensor::multiply<N>(acc, left, factors.image + step * BYTES, step > 0);
 #endif
         };
         for (int step = 0; step + 1 < STEPS; step += 2) {
@@ -456,14 +456,14 @@ struct Shape {
                 if (threadIdx.x == 0) storage.greatest[i] = most;
             }
         __syncthreads();
-        FactorsFor<R> given = {RING ? scratch : storage.image, storage.means, storage.numbers + SQUARE * N,
+        FactorsFor<R> factored = {RING ? scratch : storage.image, storage.means, storage.numbers + SQUARE * N,
                             storage.numbers + POWER * N, 0, 0, 0, 0};
-        set_bounds<D, CHAIN, PRODUCTS>(given, storage.greatest[SQUARE], storage.greatest[LACK], storage.greatest[TOP]);
+        set_bounds<D, CHAIN, PRODUCTS>(factored, storage.greatest[SQUARE], storage.greatest[LACK], storage.greatest[TOP]);
         for (int n = threadIdx.x; n < N; n += T)
-            storage.numbers[POWER * N + n] = -2 / (given.scale * storage.numbers[POWER * N + n]);
-        for (int i = threadIdx.x; i < STEPS * 16; i += T) storage.means[i] *= given.scale;
+            storage.numbers[POWER * N + n] = -2 / (factored.scale * storage.numbers[POWER * N + n]);
+        for (int i = threadIdx.x; i < STEPS * 16; i += T) storage.means[i] *= factored.scale;
         __syncthreads();
-        return given;
+        return factored;
     }
 
     template <class Put>
@@ -490,10 +490,10 @@ struct Shape {
     static __device__ void labels(const R* x, long long rows, SharedStorage& storage, const unsigned char* scratch,
                                   const C* centres, long long* out)
     {
-        const FactorsFor<R> given = factors(storage, scratch, centres);
+        const FactorsFor<R> factored = factors(storage, scratch, centres);
         for (long long first = 0; first < rows; first += CHUNK) {
             const int count = (int)min((long long)CHUNK, rows - first);
-            label(x + first * D, count, storage, given, centres, [&](int row, int label) { out[first + row] = label; });
+            label(x + first * D, count, storage, factored, centres, [&](int row, int label) { out[first + row] = label; });
             __syncthreads();
         }
     }
@@ -503,10 +503,10 @@ struct Shape {
     static __device__ void chunks(const R* x, long long rows, SharedStorage& storage, const unsigned char* scratch,
                                   const C* centres, Then then)
     {
-        const FactorsFor<R> given = factors(storage, scratch, centres);
+        const FactorsFor<R> factored = factors(storage, scratch, centres);
         for (long long first = 0; first < rows || first == 0; first += CHUNK) {
             const int count = (int)min((long long)CHUNK, rows - first);
-            label(x + first * D, count, storage, given, centres,
+            label(x + first * D, count, storage, factored, centres,
                   [&](int row, int label) { storage.labels[row] = (unsigned char)label; });
             __syncthreads();
             then(first, count);

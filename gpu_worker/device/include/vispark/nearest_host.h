@@ -79,16 +79,16 @@ struct Shape {
     }
 
     // `from` is the row from the mean, as scores are made of it.
-    static int choose(const R* x, const float* from, const float* scores, const Factors& given, const C* centres)
+    static int choose(const R* x, const float* from, const float* scores, const Factors& factors, const C* centres)
     {
         float part[WIDE] = {}, norm = 0, least = far_away();
         for (int d = 0; d < D; d++) part[d % WIDE] += from[d] * from[d];
         for (int j = 0; j < WIDE; j++) norm += part[j];
         for (int k = 0; k < K; k++) least = scores[k] < least ? scores[k] : least;
         // Centres and rows whose squares are floats, with room for what products of them may lack.
-        const bool all = !(given.spread > 1e-30f && norm * given.spread < 1e30f && norm < 1e30f);
+        const bool all = !(factors.spread > 1e-30f && norm * factors.spread < 1e30f && norm < 1e30f);
         const float bound = 4 * (D + 8) * 0x1p-24f;
-        const float most = least + bound * __builtin_sqrtf(norm * given.spread) + given.slack;
+        const float most = least + bound * __builtin_sqrtf(norm * factors.spread) + factors.slack;
         int found = 0, where = 0;
         for (int k = K - 1; k >= 0; k--)
             if (scores[k] <= most) {
@@ -112,16 +112,16 @@ struct Shape {
 
     template <class Put> static void label_all(const R* x, long long rows, const C* centres, Put put)
     {
-        Factors& given = *(Factors*)__builtin_malloc(sizeof(Factors));
-        given.set(centres);
+        Factors& factors = *(Factors*)__builtin_malloc(sizeof(Factors));
+        factors.set(centres);
         for (long long first = 0; first < rows; first += HIGH) {
             const R* row[HIGH];
             for (int r = 0; r < HIGH; r++) row[r] = x + (first + r < rows ? first + r : rows - 1) * D;
-            given.score(row);
+            factors.score(row);
             for (int r = 0; r < HIGH && first + r < rows; r++)
-                put(first + r, choose(row[r], given.rows[r], given.scores[r], given, centres));
+                put(first + r, choose(row[r], factors.rows[r], factors.scores[r], factors, centres));
         }
-        __builtin_free(&given);
+        __builtin_free(&factors);
     }
 
     static void prepare(unsigned char*, const C*) {}

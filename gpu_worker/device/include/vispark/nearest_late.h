@@ -209,8 +209,8 @@ template <int COUNT, class T> __device__ __forceinline__ T each_over_warp(T (&so
         #pragma unroll
         for (int i = 0; i < COUNT / 2; i++) {
             if (i >= left) break;
-            const T kept = upper ? some[i + left] : some[i], given = upper ? some[i] : some[i + left];
-            some[i] = kept + __shfl_xor_sync(~0u, given, offset);
+            const T kept = upper ? some[i + left] : some[i], sent = upper ? some[i] : some[i + left];
+            some[i] = kept + __shfl_xor_sync(~0u, sent, offset);
         }
     }
     return some[0];

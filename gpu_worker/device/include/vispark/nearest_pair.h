@@ -57,7 +57,7 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
     };
 
     // A block's share of a work: all rows, some columns.
-    struct Given {
+    struct Task {
         const float* x;
         int rows, first_step, steps, columns;
         unsigned rank;
@@ -79,28 +79,28 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
     static __device__ bool fold(const float* x, long long rows, SharedStorage& storage, const C* centres, double* sums)
     {
         const unsigned rank = tensor::rank();
-        Given given = {x, (int)rows, 0, OWN_STEPS, OWN_STEPS * 16, rank};
+        Task task = {x, (int)rows, 0, OWN_STEPS, OWN_STEPS * 16, rank};
         if (rank) {
-            given.first_step = OWN_STEPS;
-            given.steps = STEPS - OWN_STEPS;
-            given.columns = D - OWN_STEPS * 16;
+            task.first_step = OWN_STEPS;
+            task.steps = STEPS - OWN_STEPS;
+            task.columns = D - OWN_STEPS * 16;
         }
         const Factors factors = FactorShape::template factors<SHORT + 2, Place>(storage, nullptr, centres,
-                                                                             given.first_step, given.steps);
+                                                                             task.first_step, task.steps);
         prepare(storage);
         __syncthreads();
         tensor::join_cluster();
         const int warp = tensor::thread() / 32;
         if (warp < FIRST_MULTIPLIER) {
             tensor::take_registers<168>();
-            add(storage, given, sums);
+            add(storage, task, sums);
         } else if (warp < FIRST_DECIDER) {
             tensor::leave_registers<112>();
-            multiply(storage, factors, given, centres, warp - FIRST_MULTIPLIER);
+            multiply(storage, factors, task, centres, warp - FIRST_MULTIPLIER);
         } else {
             tensor::leave_registers<64>();
-            if (warp < LOADER) decide(storage, factors, given, centres, warp - FIRST_DECIDER);
-            else if (warp == LOADER) load(storage, given);
+            if (warp < LOADER) decide(storage, factors, task, centres, warp - FIRST_DECIDER);
+            else if (warp == LOADER) load(storage, task);
         }
         tensor::join_cluster();
         if (warp >= FIRST_MULTIPLIER || rank) {
@@ -132,27 +132,27 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
 
     // -- the loader, one warp, a lane for each row of a tile ----------------------------------------------------------
 
-    static __device__ __forceinline__ void load(SharedStorage& storage, const Given& given)
+    static __device__ __forceinline__ void load(SharedStorage& storage, const Task& task)
     {
         const int lane = tensor::thread() % 32;
-        const float* const x = given.x + given.first_step * 16;
+        const float* const x = task.x + task.first_step * 16;
         auto bring = [&](const Tile& tile, int rows, long long row) {
             const float* const from = x + row * D;
             const tensor::Shared full = tensor::shared_of(&storage.full[tile.slot]);
             const tensor::Shared to = tensor::shared_of(storage.rows[tile.slot][lane % TILE]);
-            // A tile of few rows is full before the other quarters of its place are given back, which nobody waits for.
+            // A tile of few rows is full before the other quarters of its place are task back, which nobody waits for.
             wait(storage.empty[tile.slot][0], tile.turn + 1);
-            if (lane == 0) tensor::expect(full, rows * given.columns * 4);
+            if (lane == 0) tensor::expect(full, rows * task.columns * 4);
             __syncwarp();
             #pragma unroll 1
             for (int quarter = 0; quarter < QUARTERS; quarter++) {
                 if (quarter) wait(storage.empty[tile.slot][quarter], tile.turn + 1);
-                if (lane / QUARTER == quarter && lane < rows) tensor::add_once(to, from, given.columns * 4, full);
+                if (lane / QUARTER == quarter && lane < rows) tensor::add_once(to, from, task.columns * 4, full);
             }
         };
         Late::over_tiles(
-            storage.notes, given.rows,
-            [&](const Tile& tile) { bring(tile, min(TILE, given.rows - tile.first), tile.first + lane); },
+            storage.notes, task.rows,
+            [&](const Tile& tile) { bring(tile, min(TILE, task.rows - tile.first), tile.first + lane); },
             [](int) {},
             [&](const Tile& tile, const LateRows& late) {
                 const int rows = min(TILE, late.count - tile.first);
@@ -162,14 +162,14 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
 
     // -- multipliers --------------------------------------------------------------------------------------------------
 
-    static __device__ __forceinline__ void multiply(SharedStorage& storage, const Factors& factors, const Given& given,
+    static __device__ __forceinline__ void multiply(SharedStorage& storage, const Factors& factors, const Task& task,
                                                     const C* centres, int number)
     {
         const int lane = tensor::thread() % 32, t = lane % 4, g = lane / 4;
-        const int team = number / MEMBERS, member = number % MEMBERS, longer = given.steps - SHORT * MEMBERS;
+        const int team = number / MEMBERS, member = number % MEMBERS, longer = task.steps - SHORT * MEMBERS;
         const int step = member * SHORT + min(member, longer);
         const uint2* const image = (const uint2*)storage.image + step * NT * 32 + (NT % 2 ? lane : 2 * lane);
-        const float* const means = storage.means + (given.first_step + step) * 16 + t * 4;
+        const float* const means = storage.means + (task.first_step + step) * 16 + t * 4;
         auto take = [&](const Tile& tile) {
             if (tile.number % TEAMS != team) return;
             await_rows(storage, tile);
@@ -181,20 +181,20 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
             #pragma unroll 2
             for (int s = 0; s < SHORT; s++)
                 multiply_step(acc, norms, x + s * 16, means + s * 16, image + s * NT * 32, factors.scale,
-                              has_columns<D>(given.first_step + step + s, t));
+                              has_columns<D>(task.first_step + step + s, t));
             if (member < longer)
                 multiply_step(acc, norms, x + SHORT * 16, means + SHORT * 16, image + SHORT * NT * 32, factors.scale,
-                              has_columns<D>(given.first_step + step + SHORT, t));
+                              has_columns<D>(task.first_step + step + SHORT, t));
             wait(storage.taken[team], tile.number / TEAMS + 1);
-            leave(storage, given.rank, team, member, acc, norms);
+            leave(storage, task.rank, team, member, acc, norms);
         };
-        Late::over_tiles(storage.notes, given.rows, take, [](int) {}, [&](const Tile& tile, const LateRows& late) {
-            if (tile.number % TEAMS == team) measure(storage, given, centres, team, member, tile, late);
+        Late::over_tiles(storage.notes, task.rows, take, [](int) {}, [&](const Tile& tile, const LateRows& late) {
+            if (tile.number % TEAMS == team) measure(storage, task, centres, team, member, tile, late);
         });
     }
 
     // Of an odd number of places a team has every second turn, so it has not waited for the one before: that is over
-    // when the place is given back. Else what it waits for would be taken for the turn before that.
+    // when the place is task back. Else what it waits for would be taken for the turn before that.
     static __device__ __forceinline__ void await_rows(SharedStorage& storage, const Tile& tile)
     {
         if (SLOTS % TEAMS) wait(storage.empty[tile.slot][0], tile.turn + 1);
@@ -226,20 +226,20 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
     }
 
     // The parts of the distances of half a late tile's rows go to the block that labels these.
-    static __device__ __forceinline__ void measure(SharedStorage& storage, const Given& given, const C* centres,
+    static __device__ __forceinline__ void measure(SharedStorage& storage, const Task& task, const C* centres,
                                                    int team, unsigned half, const Tile& tile, const LateRows& late)
     {
         const int lane = tensor::thread() % 32, mine = tile.first + half * HALF + lane;
         const unsigned bits = lane < HALF && mine < late.count ? late[mine].bits : 0;
-        const C* const own = centres + given.first_step * 16;
+        const C* const own = centres + task.first_step * 16;
         await_rows(storage, tile);
         const Distances<C> parts = nearest::measure<HALF, COLUMNS, D, PITCH>(bits, storage.rows[tile.slot][half * HALF],
-                                                                            own, given.columns);
+                                                                            own, task.columns);
         wait(storage.taken[team], tile.number / TEAMS + 1);
         Bar* const scored = &storage.scored[team];
-        Distances<C>* const place = &storage.parts[team][given.rank * MEMBERS + half].distances[lane / 4];
+        Distances<C>* const place = &storage.parts[team][task.rank * MEMBERS + half].distances[lane / 4];
         if (lane % 4 == 0) {
-            if (half == given.rank) *place = parts;
+            if (half == task.rank) *place = parts;
             else
                 #pragma unroll
                 for (int i = 0; i < (int)sizeof parts / 16; i++)
@@ -247,7 +247,7 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
         }
         __syncwarp();
         // The warp of the same number of the other block sends what goes to this one.
-        if (lane == 0) tensor::expect(tensor::shared_of(scored), half == given.rank ? HALF * sizeof parts : 0);
+        if (lane == 0) tensor::expect(tensor::shared_of(scored), half == task.rank ? HALF * sizeof parts : 0);
     }
 
     // Scores of the eight rows that the own block labels stay, those of the others go over.
@@ -285,10 +285,10 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
     // -- deciders -----------------------------------------------------------------------------------------------------
 
     // The labels of the block's half of every second tile, by four lanes a row.
-    static __device__ __forceinline__ void decide(SharedStorage& storage, const Factors& factors, const Given& given,
+    static __device__ __forceinline__ void decide(SharedStorage& storage, const Factors& factors, const Task& task,
                                                   const C* centres, int mine)
     {
-        const int lane = tensor::thread() % 32, row = given.rank * HALF + lane / 4;
+        const int lane = tensor::thread() % 32, row = task.rank * HALF + lane / 4;
         int noted = 0;
         auto take = [&](const Tile& tile) {
             if (tile.number % DECIDERS != mine) return;
@@ -296,42 +296,42 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
             unsigned long long candidates;
             wait(storage.scored[mine], tile.number / DECIDERS);
             const float norm = add_parts(storage, mine, score);
-            give_back(storage, given.rank, mine);
-            const bool is_row = tile.first + row < given.rows, all = !(norm < factors.limit);
+            give_back(storage, task.rank, mine);
+            const bool is_row = tile.first + row < task.rows, all = !(norm < factors.limit);
             int label = nearest_by<N>(factors, score, norm, candidates);
             unsigned open = __ballot_sync(~0u, lane % 4 == 0 && is_row && (all || label < 0));
             if (open)
                 open = Late::template note<N>(storage.notes, mine, noted, tile.first + row, open, candidates, all);
             if (open) {
-                const float* const rows = given.x + (long long)(tile.first + given.rank * HALF) * D;
+                const float* const rows = task.x + (long long)(tile.first + task.rank * HALF) * D;
                 label = labels_of_open<N, K, D, nan>([&](int i) { return rows + (long long)i * D; }, centres, open,
                                                      candidates, all, label);
             }
-            tell(storage, given.rank, tile.slot, is_row && label >= 0 ? (unsigned)label : NONE);
+            tell(storage, task.rank, tile.slot, is_row && label >= 0 ? (unsigned)label : NONE);
         };
         Late::over_tiles(
-            storage.notes, given.rows, take, [&](int epoch) { Late::end_notes(storage.notes, epoch, mine, noted); },
+            storage.notes, task.rows, take, [&](int epoch) { Late::end_notes(storage.notes, epoch, mine, noted); },
             [&](const Tile& tile, const LateRows& late) {
-                if (tile.number % DECIDERS == mine) decide_late(storage, given, centres, mine, tile, late);
+                if (tile.number % DECIDERS == mine) decide_late(storage, task, centres, mine, tile, late);
             });
     }
 
-    static __device__ __forceinline__ void decide_late(SharedStorage& storage, const Given& given, const C* centres,
+    static __device__ __forceinline__ void decide_late(SharedStorage& storage, const Task& task, const C* centres,
                                                        int mine, const Tile& tile, const LateRows& late)
     {
-        const int lane = tensor::thread() % 32, row = given.rank * HALF + lane / 4;
+        const int lane = tensor::thread() % 32, row = task.rank * HALF + lane / 4;
         const bool is_row = tile.first + row < late.count;
         const LateRow one = {is_row ? late[tile.first + row].bits : 0};
         wait(storage.scored[mine], tile.number / DECIDERS);
-        Distances<C> distances = storage.parts[mine][given.rank].distances[lane / 4];
-        const Distances<C>& others = storage.parts[mine][MEMBERS + given.rank].distances[lane / 4];
+        Distances<C> distances = storage.parts[mine][task.rank].distances[lane / 4];
+        const Distances<C>& others = storage.parts[mine][MEMBERS + task.rank].distances[lane / 4];
         #pragma unroll
         for (int i = 0; i < 3; i++) distances.of[i] += others.of[i];
-        give_back(storage, given.rank, mine);
+        give_back(storage, task.rank, mine);
         const int label = nearest_of_late<COLUMNS, D>(one, distances, is_row, centres, [&](int, LateRow each) {
-            return given.x + (late.first() + each.row()) * D;
+            return task.x + (late.first() + each.row()) * D;
         });
-        tell(storage, given.rank, tile.slot, is_row ? (unsigned)label : NONE);
+        tell(storage, task.rank, tile.slot, is_row ? (unsigned)label : NONE);
     }
 
     // Parts are added up: there is room for others, from both blocks.
@@ -353,11 +353,11 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
             #pragma unroll
             for (int p = 0; p < PACKS; p++) {
                 const float* const at = storage.parts[buffer][from].scores[p][lane];
-                float given[WIDE];
-                if (WIDE == 4) *(float4*)given = *(const float4*)at;
-                else *(float2*)given = *(const float2*)at;
+                float task[WIDE];
+                if (WIDE == 4) *(float4*)task = *(const float4*)at;
+                else *(float2*)task = *(const float2*)at;
                 #pragma unroll
-                for (int i = 0; i < WIDE; i++) score[p * WIDE + i] += given[i];
+                for (int i = 0; i < WIDE; i++) score[p * WIDE + i] += task[i];
             }
             norm += storage.norms[buffer][from][lane];
         }
@@ -382,7 +382,7 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
 
     // -- adders -------------------------------------------------------------------------------------------------------
 
-    static __device__ __forceinline__ void add(SharedStorage& storage, const Given& given, double* sums)
+    static __device__ __forceinline__ void add(SharedStorage& storage, const Task& task, double* sums)
     {
         const int lane = tensor::thread() % 32, group = tensor::thread() / 32;
         float near[OWN * COLUMNS];
@@ -396,19 +396,19 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
             const int label = ((const unsigned char*)storage.labels[tile.slot])[lane % TILE];
             const int mine = label - group * OWN;
             const unsigned rows = __ballot_sync(~0u, label != NONE && mine >= 0 && mine < OWN) & 0xffff;
-            add_rows(storage, given, tile.slot, rows, mine, near);
+            add_rows(storage, task, tile.slot, rows, mine, near);
             since += TILE;
             if (since < FLUSH) return;
-            flush(given, sums, group, near, started);
+            flush(task, sums, group, near, started);
             started = true;
             since = 0;
         };
-        Late::over_tiles(storage.notes, given.rows, take);
-        if (since || !started) flush(given, sums, group, near, started);
+        Late::over_tiles(storage.notes, task.rows, take);
+        if (since || !started) flush(task, sums, group, near, started);
     }
 
     // The rows of a tile whose labels are the warp's own, quarter by quarter.
-    static __device__ __forceinline__ void add_rows(SharedStorage& storage, const Given& given, int slot, unsigned rows,
+    static __device__ __forceinline__ void add_rows(SharedStorage& storage, const Task& task, int slot, unsigned rows,
                                                     int mine, float (&near)[OWN * COLUMNS])
     {
         const int lane = tensor::thread() % 32;
@@ -421,7 +421,7 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
                 float row[COLUMNS];
                 #pragma unroll
                 for (int c = 0; c < COLUMNS; c++)
-                    row[c] = from[c < COLUMNS - 2 ? lane + c * 32 : min(lane + c * 32, given.columns - 1)];
+                    row[c] = from[c < COLUMNS - 2 ? lane + c * 32 : min(lane + c * 32, task.columns - 1)];
                 Jump<OWN, COLUMNS>::add(near, __shfl_sync(~0u, mine, number), row);
             }
             arrive(storage.empty[slot][quarter]);
@@ -429,22 +429,22 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
     }
 
     // What was added up in float goes to the sums, or starts them.
-    static __device__ __forceinline__ void flush(const Given& given, double* sums, int group,
+    static __device__ __forceinline__ void flush(const Task& task, double* sums, int group,
                                                  float (&near)[OWN * COLUMNS], bool started)
     {
         const int q = tensor::thread() % 32;
-        double* const out = sums + (long long)group * OWN * D + given.first_step * 16 + q;
+        double* const out = sums + (long long)group * OWN * D + task.first_step * 16 + q;
         #pragma unroll
         for (int k = 0; k < OWN; k++) {
             double before[COLUMNS];
             #pragma unroll
             for (int c = 0; c < COLUMNS; c++) {
-                const bool there = group * OWN + k < K && q + c * 32 < given.columns;
+                const bool there = group * OWN + k < K && q + c * 32 < task.columns;
                 before[c] = started && there ? out[k * D + c * 32] : 0.0;
             }
             #pragma unroll
             for (int c = 0; c < COLUMNS; c++) {
-                if (group * OWN + k < K && q + c * 32 < given.columns)
+                if (group * OWN + k < K && q + c * 32 < task.columns)
                     out[k * D + c * 32] = before[c] + near[k * COLUMNS + c];
                 near[k * COLUMNS + c] = 0;
             }

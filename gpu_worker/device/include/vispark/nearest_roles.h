@@ -53,7 +53,7 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
     };
 
     // A work's rows, as the roles have them.
-    struct Given {
+    struct Task {
         const float* x;
         int rows;
     };
@@ -66,20 +66,20 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
         const Factors factors = FactorShape::template factors<SHORT + 2>(storage, nullptr, centres);
         prepare(storage);
         __syncthreads();
-        const Given given = {x, (int)rows};
+        const Task task = {x, (int)rows};
         const int warp = tensor::thread() / 32;
         if (warp < FIRST_MULTIPLIER) {
             if (DEALT) tensor::take_registers<168>();
-            add(storage, given, sums);
+            add(storage, task, sums);
             return true;
         }
         if (warp < FIRST_DECIDER) {
             if (DEALT) tensor::leave_registers<112>();
-            multiply(storage, factors, given, centres, warp - FIRST_MULTIPLIER);
+            multiply(storage, factors, task, centres, warp - FIRST_MULTIPLIER);
         } else {
             if (DEALT) tensor::leave_registers<64>();
-            if (warp < LOADER) decide(storage, factors, given, centres, warp - FIRST_DECIDER);
-            else if (warp == LOADER && tensor::thread() % 32 == 0) load(storage, given);
+            if (warp < LOADER) decide(storage, factors, task, centres, warp - FIRST_DECIDER);
+            else if (warp == LOADER && tensor::thread() % 32 == 0) load(storage, task);
         }
         return false;
     }
@@ -102,22 +102,22 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
 
     // -- the loader, one thread ---------------------------------------------------------------------------------------
 
-    static __device__ __forceinline__ void load(SharedStorage& storage, const Given& given)
+    static __device__ __forceinline__ void load(SharedStorage& storage, const Task& task)
     {
         auto bring = [&](const Tile& tile) {
             #pragma unroll 1
             for (int quarter = 0; quarter < QUARTERS; quarter++) {
-                const int first = tile.first + quarter * QUARTER, rows = max(0, min(QUARTER, given.rows - first));
+                const int first = tile.first + quarter * QUARTER, rows = max(0, min(QUARTER, task.rows - first));
                 const tensor::Shared full = tensor::shared_of(&storage.full[tile.slot]);
                 wait(storage.empty[tile.slot][quarter], tile.turn + 1);
                 if (rows)
                     tensor::bring_once(tensor::shared_of(storage.rows[tile.slot][quarter * QUARTER]),
-                                       given.x + (long long)first * D, rows * D * 4, full);
+                                       task.x + (long long)first * D, rows * D * 4, full);
                 else
                     tensor::arrive(full);
             }
         };
-        Late::over_tiles(storage.notes, given.rows, bring, [](int) {}, [&](const Tile& tile, const LateRows& late) {
+        Late::over_tiles(storage.notes, task.rows, bring, [](int) {}, [&](const Tile& tile, const LateRows& late) {
             #pragma unroll 1
             for (int quarter = 0; quarter < QUARTERS; quarter++) {
                 const int first = tile.first + quarter * QUARTER, rows = max(0, min(QUARTER, late.count - first));
@@ -127,14 +127,14 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
                 #pragma unroll 1
                 for (int i = 0; i < rows; i++)
                     tensor::add_once(tensor::shared_of(storage.rows[tile.slot][quarter * QUARTER + i]),
-                                     given.x + (late.first() + late[first + i].row()) * D, D * 4, full);
+                                     task.x + (late.first() + late[first + i].row()) * D, D * 4, full);
             }
         });
     }
 
     // -- multipliers --------------------------------------------------------------------------------------------------
 
-    static __device__ __forceinline__ void multiply(SharedStorage& storage, const Factors& factors, const Given& given,
+    static __device__ __forceinline__ void multiply(SharedStorage& storage, const Factors& factors, const Task& task,
                                                     const C* centres, int number)
     {
         const int lane = tensor::thread() % 32, t = lane % 4, g = lane / 4;
@@ -160,7 +160,7 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
             leave(storage, number, acc, norms);
             arrive(storage.scored);
         };
-        Late::over_tiles(storage.notes, given.rows, take, [](int) {}, [&](const Tile& tile, const LateRows& late) {
+        Late::over_tiles(storage.notes, task.rows, take, [](int) {}, [&](const Tile& tile, const LateRows& late) {
             const int mine = tile.first + number * QUARTER + lane;
             const unsigned bits = lane < QUARTER && mine < late.count ? late[mine].bits : 0;
             wait(storage.full[tile.slot], tile.turn);
@@ -216,7 +216,7 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
     // -- deciders -----------------------------------------------------------------------------------------------------
 
     // The labels of one half of each tile, by four lanes a row.
-    static __device__ __forceinline__ void decide(SharedStorage& storage, const Factors& factors, const Given& given,
+    static __device__ __forceinline__ void decide(SharedStorage& storage, const Factors& factors, const Task& task,
                                                   const C* centres, int half)
     {
         const int lane = tensor::thread() % 32, row = half * 8 + lane / 4;
@@ -227,7 +227,7 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
             wait(storage.scored, tile.number);
             const float norm = add_parts(storage, half, row, score);
             arrive(storage.taken);
-            const bool is_row = tile.first + row < given.rows, all = !(norm < factors.limit);
+            const bool is_row = tile.first + row < task.rows, all = !(norm < factors.limit);
             int label = nearest_by<N>(factors, score, norm, candidates);
             unsigned open = __ballot_sync(~0u, lane % 4 == 0 && is_row && (all || label < 0));
             if (open)
@@ -254,7 +254,7 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
             tell(storage, tile.slot, row, is_row ? (unsigned char)label : NONE);
         };
         Late::over_tiles(
-            storage.notes, given.rows, take, [&](int epoch) { Late::end_notes(storage.notes, epoch, half, noted); },
+            storage.notes, task.rows, take, [&](int epoch) { Late::end_notes(storage.notes, epoch, half, noted); },
             take_late);
         arrive(storage.decided);
     }
@@ -292,7 +292,7 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
 
     // -- adders -------------------------------------------------------------------------------------------------------
 
-    static __device__ __forceinline__ void add(SharedStorage& storage, const Given& given, double* sums)
+    static __device__ __forceinline__ void add(SharedStorage& storage, const Task& task, double* sums)
     {
         const int lane = tensor::thread() % 32, group = tensor::thread() / LANES, q = tensor::thread() % LANES;
         float near[OWN * COLUMNS];
@@ -300,7 +300,7 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
         for (int i = 0; i < OWN * COLUMNS; i++) near[i] = 0;
         int since = 0;
         bool started = false;
-        Late::over_tiles(storage.notes, given.rows, [&](const Tile& tile) {
+        Late::over_tiles(storage.notes, task.rows, [&](const Tile& tile) {
             wait(storage.labelled[tile.slot], tile.turn);
             wait(storage.full[tile.slot], tile.turn);
             const int label = storage.labels[tile.slot][lane % TILE], mine = label - group * OWN;

@@ -47,13 +47,13 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
                   "a block is turned round in the tiles' place");
 
     // What all roles have to know of a work and a block of the matrix.
-    struct Given {
+    struct Task {
         const float* rows;
         long long count;
         int row, column;
         // Whether both factors are the same columns; and whether rows begin at 16 bytes.
         bool alike, whole;
-        __device__ __forceinline__ Given(const float* rows, long long count, int number) : rows(rows), count(count)
+        __device__ __forceinline__ Task(const float* rows, long long count, int number) : rows(rows), count(count)
         {
             Matrix::find(number, row, column);
             alike = ONE || (Matrix::SYMMETRIC && row == column);
@@ -90,15 +90,15 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
         const int loader = threadIdx.x - 32 * MULTIPLIERS;
         bring_columns<SIDE, WIDTH, ROWS, STRIDE, 32 * LOADERS>(tile, from, column, some, whole, loader);
     }
-    static __device__ __forceinline__ void fetch(SharedStorage& storage, Loader& at, const Given& given, int turn)
+    static __device__ __forceinline__ void fetch(SharedStorage& storage, Loader& at, const Task& task, int turn)
     {
-        if (turn < given.turns()) {
+        if (turn < task.turns()) {
             wait(storage.taken[at.ahead.slot], at.ahead.turn + 1);
             const long long first = (long long)turn * ROWS;
-            const int some = least(given.count - first, ROWS);
+            const int some = least(task.count - first, ROWS);
             float* const tile = storage.tiles[at.ahead.slot][0];
-            bring(tile, given.rows + first * WIDTH, LEFT + given.row, some, given.whole);
-            if (!given.alike) bring(tile + SIDE, given.rows + first * WIDTH, RIGHT + given.column, some, given.whole);
+            bring(tile, task.rows + first * WIDTH, LEFT + task.row, some, task.whole);
+            if (!task.alike) bring(tile + SIDE, task.rows + first * WIDTH, RIGHT + task.column, some, task.whole);
             at.ahead.next();
         }
         end_group();
@@ -126,17 +126,17 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
                 *(Pack<unsigned, 4>*)(to + PART) = next;
             }
     }
-    static __device__ __forceinline__ void load(SharedStorage& storage, Loader& at, const Given& given)
+    static __device__ __forceinline__ void load(SharedStorage& storage, Loader& at, const Task& task)
     {
-        for (int turn = 0; turn < AHEAD; ++turn) fetch(storage, at, given, turn);
+        for (int turn = 0; turn < AHEAD; ++turn) fetch(storage, at, task, turn);
         VISPARK_PRAGMA(unroll 1)
-        for (int turn = 0; turn < given.turns(); ++turn) {
-            fetch(storage, at, given, turn + AHEAD);
+        for (int turn = 0; turn < task.turns(); ++turn) {
+            fetch(storage, at, task, turn + AHEAD);
             wait_for_groups<AHEAD>();
             arrive(storage.loaded[at.tile.slot]);
             wait(storage.loaded[at.tile.slot], at.tile.turn);
             wait(storage.empty[at.parts.slot], at.parts.turn + 1);
-            if (given.alike) split<true>(storage.tiles[at.tile.slot][0], storage.parts[at.parts.slot][0]);
+            if (task.alike) split<true>(storage.tiles[at.tile.slot][0], storage.parts[at.parts.slot][0]);
             else split<false>(storage.tiles[at.tile.slot][0] + SIDE, storage.parts[at.parts.slot][0]);
             tensor::publish();
             arrive(storage.full[at.parts.slot]);
@@ -154,7 +154,7 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
     };
 
     // The sums of a multiplier, of all of a work's tiles.
-    static __device__ __forceinline__ void multiply(SharedStorage& storage, Multiplier& at, const Given& given,
+    static __device__ __forceinline__ void multiply(SharedStorage& storage, Multiplier& at, const Task& task,
                                                     double (&far)[COUNT])
     {
         const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % READERS, group = threadIdx.x / 128;
@@ -163,7 +163,7 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
         for (int i = 0; i < COUNT; ++i) near[i] = 0.0f, far[i] = -0.0;
         // Where it is told that the parts of the tile before were read.
         Bar* before = nullptr;
-        const int turns = given.turns(), shift = BY_TILES ? 0 : group * (TURNS / 2);
+        const int turns = task.turns(), shift = BY_TILES ? 0 : group * (TURNS / 2);
         VISPARK_PRAGMA(unroll 1)
         for (int turn = 0; turn < turns; ++turn) {
             if (BY_TILES && turn % 2 != group) {
@@ -173,7 +173,7 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
             }
             wait(storage.full[at.parts.slot], at.parts.turn);
             const unsigned* const high = storage.parts[at.parts.slot][0];
-            if (given.alike) {
+            if (task.alike) {
                 tensor::multiply_halved<STEPS, STEP>(near, high + (BY_TILES ? 0 : group * STEP / 2), high, high + PART);
                 tensor::end<1>();
                 if (before) arrive(*before);
@@ -217,27 +217,27 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
     }
     static __device__ __forceinline__ int across(int i) { return i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2; }
 
-    static __device__ __forceinline__ bool is_odd(const Given& given, const double (&far)[COUNT])
+    static __device__ __forceinline__ bool is_odd(const Task& task, const double (&far)[COUNT])
     {
         bool odd = false;
         VISPARK_UNROLL
         for (int i = 0; i < COUNT; ++i)
-            odd |= far[i] - far[i] != 0 && Matrix::is_inside(given.row + down(i), given.column + across(i));
+            odd |= far[i] - far[i] != 0 && Matrix::is_inside(task.row + down(i), task.column + across(i));
         return odd;
     }
     // Leaves a block of a work's sums, and returns whether some are not finite, so that all have to be left with care. All
     // threads of groups that have every other tile, or of a block that is turned round, put theirs into shared memory.
-    static __device__ __forceinline__ bool fails(SharedStorage& storage, Multiplier& at, const Given& given,
+    static __device__ __forceinline__ bool fails(SharedStorage& storage, Multiplier& at, const Task& task,
                                                  double* partial)
     {
         double* const all = (double*)&storage;
         double far[COUNT];
-        multiply(storage, at, given, far);
-        if (any(is_odd(given, far))) return true;
-        if (!given.alike && !BY_TILES) {
+        multiply(storage, at, task, far);
+        if (any(is_odd(task, far))) return true;
+        if (!task.alike && !BY_TILES) {
             VISPARK_UNROLL
             for (int i = 0; i < COUNT; ++i)
-                Matrix::put(partial, given.row + down(i), given.column + across(i), far[i]);
+                Matrix::put(partial, task.row + down(i), task.column + across(i), far[i]);
             return false;
         }
         VISPARK_UNROLL
@@ -255,16 +255,16 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
             const int row = i / SIDE, column = i % SIDE;
             // Both halves of a matrix that is turned round come out alike.
             double sum = all[row * PITCH + column];
-            if (given.alike) sum = 0.5 * (sum + all[column * PITCH + row]);
-            Matrix::put(partial, given.row + row, given.column + column, sum);
+            if (task.alike) sum = 0.5 * (sum + all[column * PITCH + row]);
+            Matrix::put(partial, task.row + row, task.column + column, sum);
         }
         return false;
     }
     // The barriers of that, for loaders.
-    static __device__ __forceinline__ bool accompany(const Given& given)
+    static __device__ __forceinline__ bool accompany(const Task& task)
     {
         if (any(false)) return true;
-        if (BY_TILES || given.alike) barrier();
+        if (BY_TILES || task.alike) barrier();
         if (BY_TILES) barrier();
         return false;
     }
@@ -291,9 +291,9 @@ __device__ __forceinline__ void fold_by_roles(const long long* works, void* cons
             const int number = dealt.work_of(item);
             const Work work(works, ports, width, number);
             const float* const all = work.of<const float>(port, WIDTH);
-            const typename Roles::Given given(all, work.count, dealt.block_of(item));
+            const typename Roles::Task task(all, work.count, dealt.block_of(item));
             double* const partial = partials + number * Matrix::SIZE;
-            if (Roles::fails(storage, at, given, partial))
+            if (Roles::fails(storage, at, task, partial))
                 Careful(memory, all, work.count, dealt.block_of(item)).by_warps(partial, true);
             barrier();
         }
@@ -304,9 +304,9 @@ __device__ __forceinline__ void fold_by_roles(const long long* works, void* cons
         for (int item = dealt.begin(); item < dealt.end(); item += dealt.some) {
             const Work work(works, ports, width, dealt.work_of(item));
             const float* const all = work.of<const float>(port, WIDTH);
-            const typename Roles::Given given(all, work.count, dealt.block_of(item));
-            Roles::load(storage, at, given);
-            if (Roles::accompany(given)) Careful(memory, all, work.count, dealt.block_of(item)).accompany();
+            const typename Roles::Task task(all, work.count, dealt.block_of(item));
+            Roles::load(storage, at, task);
+            if (Roles::accompany(task)) Careful(memory, all, work.count, dealt.block_of(item)).accompany();
             barrier();
         }
     }
