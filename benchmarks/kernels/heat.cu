@@ -33,12 +33,12 @@ extern "C" __global__ void __launch_bounds__(256) marching(const float* __restri
         const float4 above = load(u, z + 1, y, x), north = load(u, z, y - 1, x), south = load(u, z, y + 1, x);
         const long long at = ((long long)z * NY + y) * NX + x;
         const float left = x > 0 ? u[at - 1] : 0, right = x + 4 < NX ? u[at + 4] : 0;
-        float4 found;
-        found.x = here.x + k * (below.x + above.x + north.x + south.x + left + here.y - 6 * here.x);
-        found.y = here.y + k * (below.y + above.y + north.y + south.y + here.x + here.z - 6 * here.y);
-        found.z = here.z + k * (below.z + above.z + north.z + south.z + here.y + here.w - 6 * here.z);
-        found.w = here.w + k * (below.w + above.w + north.w + south.w + here.z + right - 6 * here.w);
-        __stcs((float4*)(out + at), found);
+        float4 next;
+        next.x = here.x + k * (below.x + above.x + north.x + south.x + left + here.y - 6 * here.x);
+        next.y = here.y + k * (below.y + above.y + north.y + south.y + here.x + here.z - 6 * here.y);
+        next.z = here.z + k * (below.z + above.z + north.z + south.z + here.y + here.w - 6 * here.z);
+        next.w = here.w + k * (below.w + above.w + north.w + south.w + here.z + right - 6 * here.w);
+        __stcs((float4*)(out + at), next);
         below = here;
         here = above;
     }

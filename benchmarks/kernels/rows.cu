@@ -1,5 +1,5 @@
 // Row functions as one would first write them: a row a thread; COLUMNS float32 a row.
-extern "C" __global__ void best(const float* rows, long long* found, long long count)
+extern "C" __global__ void best(const float* rows, long long* places, long long count)
 {
     const long long row = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= count) return;
@@ -7,29 +7,29 @@ extern "C" __global__ void best(const float* rows, long long* found, long long c
     int at = 0;
     for (int i = 1; i < COLUMNS; ++i)
         if (cells[i] > cells[at]) at = i;
-    found[row] = at;
+    places[row] = at;
 }
 
-extern "C" __global__ void softmax(const float* rows, float* found, long long count)
+extern "C" __global__ void softmax(const float* rows, float* shares, long long count)
 {
     const long long row = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= count) return;
     const float* cells = rows + row * COLUMNS;
-    float* powers = found + row * COLUMNS;
+    float* powers = shares + row * COLUMNS;
     float largest = cells[0], sum = 0;
     for (int i = 1; i < COLUMNS; ++i) largest = fmaxf(largest, cells[i]);
     for (int i = 0; i < COLUMNS; ++i) sum += powers[i] = expf(cells[i] - largest);
     for (int i = 0; i < COLUMNS; ++i) powers[i] /= sum;
 }
 
-extern "C" __global__ void length(const float* rows, float* found, long long count)
+extern "C" __global__ void length(const float* rows, float* lengths, long long count)
 {
     const long long row = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= count) return;
     const float* cells = rows + row * COLUMNS;
     float sum = 0;
     for (int i = 0; i < COLUMNS; ++i) sum += cells[i] * cells[i];
-    found[row] = sqrtf(sum);
+    lengths[row] = sqrtf(sum);
 }
 
 extern "C" __global__ void by_key(const int* keys, const float* values, double* sums, long long count)
@@ -45,7 +45,7 @@ extern "C" __global__ void differing(const unsigned* a, const unsigned* b, unsig
     const long long row = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= (long long)ny * nz) return;
     const long long first = row / ny * plane + row % ny * pitch;
-    unsigned found = 0;
-    for (int x = 0; x < nx; ++x) found += a[first + x] != b[first + x];
-    counts[row] = found;
+    unsigned differing = 0;
+    for (int x = 0; x < nx; ++x) differing += a[first + x] != b[first + x];
+    counts[row] = differing;
 }

@@ -199,15 +199,15 @@ template <class T> T __shfl_up_sync(unsigned all, T value, int by)
 }
 inline unsigned __ballot_sync(unsigned all, bool holds)
 {
-    unsigned found = 0;
-    for (int lane = 0; lane < 32; lane++) found |= (unsigned)__shfl_sync(all, holds, lane) << lane;
-    return found;
+    unsigned votes = 0;
+    for (int lane = 0; lane < 32; lane++) votes |= (unsigned)__shfl_sync(all, holds, lane) << lane;
+    return votes;
 }
 inline unsigned __match_any_sync(unsigned all, int value)
 {
-    unsigned found = 0;
-    for (int lane = 0; lane < 32; lane++) found |= (unsigned)(__shfl_sync(all, value, lane) == value) << lane;
-    return found;
+    unsigned votes = 0;
+    for (int lane = 0; lane < 32; lane++) votes |= (unsigned)(__shfl_sync(all, value, lane) == value) << lane;
+    return votes;
 }
 template <class T> T atomicAdd(T* at, T by)
 {

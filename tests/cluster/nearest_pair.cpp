@@ -10,7 +10,7 @@ template <int K, int D, class C> std::vector<float> rows_of(int rows, const std:
 {
     std::mt19937 dice(seed);
     std::normal_distribution<float> normal;
-    std::vector<float> found((size_t)rows * D);
+    std::vector<float> points((size_t)rows * D);
     for (int row = 0; row < rows; row++) {
         const int kind = dice() % 5, amid = kind < 2 ? 1 : kind;
         const C* some[4];
@@ -18,10 +18,10 @@ template <int K, int D, class C> std::vector<float> rows_of(int rows, const std:
         for (int d = 0; d < D; d++) {
             double sum = 0;
             for (int i = 0; i < amid; i++) sum += some[i][d] / amid;
-            found[(size_t)row * D + d] = (float)(kind == 4 ? normal(dice) : sum + (kind ? 1e-4 : 0) * normal(dice));
+            points[(size_t)row * D + d] = (float)(kind == 4 ? normal(dice) : sum + (kind ? 1e-4 : 0) * normal(dice));
         }
     }
-    return found;
+    return points;
 }
 
 template <int K, int D, int SLOTS, class C> void check(int rows, unsigned seed)
@@ -36,7 +36,7 @@ template <int K, int D, int SLOTS, class C> void check(int rows, unsigned seed)
     std::vector<float> x(points.size() + 16);
     float* const aligned = (float*)(((size_t)x.data() + 15) / 16 * 16);
     std::copy(points.begin(), points.end(), aligned);
-    std::vector<double> wanted(K * D), found[2];
+    std::vector<double> wanted(K * D), runs[2];
     std::vector<int> many(K);
     for (int row = 0; row < rows; row++) {
         double least = INFINITY;
@@ -55,7 +55,7 @@ template <int K, int D, int SLOTS, class C> void check(int rows, unsigned seed)
         many[nearest]++;
         for (int d = 0; d < D; d++) wanted[nearest * D + d] += points[(size_t)row * D + d];
     }
-    for (std::vector<double>& sums : found) {
+    for (std::vector<double>& sums : runs) {
         sums.assign(K * D, NAN);
         machine::launch(2, Way::THREADS, sizeof(typename Way::SharedStorage), [&] {
             typename Way::SharedStorage& storage = *(typename Way::SharedStorage*)machine::block().shared;
@@ -66,7 +66,7 @@ template <int K, int D, int SLOTS, class C> void check(int rows, unsigned seed)
         for (int i = 0; i < K * D; i++)
             if (!(fabs(sums[i] - wanted[i]) <= 1e-5 * (1 + many[i / D]))) machine::fail("a sum");
     }
-    if (found[0] != found[1]) machine::fail("sums that depend on the order");
+    if (runs[0] != runs[1]) machine::fail("sums that depend on the order");
 }
 
 int main(int, char** arguments)

@@ -25,8 +25,8 @@ template <class P, class V> __device__ __forceinline__ double interpolate(double
     const double place = places(next - 1), value = values(next - 1);
     if (next == count) return at > place ? right : value;
     if (at == place) return value;
-    const double slope = (values(next) - value) / (places(next) - place), found = slope * (at - place) + value;
-    if (found == found) return found;
+    const double slope = (values(next) - value) / (places(next) - place), result = slope * (at - place) + value;
+    if (result == result) return result;
     const double back = slope * (at - places(next)) + values(next);
     return back != back && value == values(next) ? value : back;
 }

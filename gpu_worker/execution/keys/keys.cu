@@ -98,7 +98,7 @@ __global__ void ordered_words(const u64* table, int runs, int size, const u64* k
 template <typename W>
 __global__ void different_bits(const u64* table, int runs, int size, const W* words, u64* different)
 {
-    __shared__ u64 found;
+    __shared__ u64 differing;
     const Tile tile(table, runs, size);
     const W* mine = words + tile.begin;
     u64 differ = 0;
@@ -107,12 +107,12 @@ __global__ void different_bits(const u64* table, int runs, int size, const W* wo
         for (long long row = tile.first; row < tile.last; ++row) differ |= (u64)(mine[row] ^ mine[0]);
         atomicOr(different, differ);
     } else {
-        if (threadIdx.x == 0) found = 0;
+        if (threadIdx.x == 0) differing = 0;
         __syncthreads();
         for (long long row = tile.first + threadIdx.x; row < tile.last; row += THREADS) differ |= (u64)(mine[row] ^ mine[0]);
-        if (differ) atomicOr(&found, differ);
+        if (differ) atomicOr(&differing, differ);
         __syncthreads();
-        if (threadIdx.x == 0 && found) atomicOr(different, found);
+        if (threadIdx.x == 0 && differing) atomicOr(different, differing);
     }
 }
 
@@ -194,21 +194,22 @@ __global__ void tuple_parts(const u64* items, int count, long long rows, long lo
 template <typename W>
 __global__ void count_digits(const u64* table, int runs, int size, const W* words, int shift, unsigned* counts)
 {
-    __shared__ unsigned found[DIGITS];
+    __shared__ unsigned count_of[DIGITS];
     const Tile tile(table, runs, size);
     const W* mine = words + tile.begin;
     if constexpr (VISPARK_ALONE) {
         if (threadIdx.x) return;
-        for (int digit = 0; digit < DIGITS; ++digit) found[digit] = 0;
-        for (long long row = tile.first; row < tile.last; ++row) ++found[mine[row] >> shift & 255];
+        for (int digit = 0; digit < DIGITS; ++digit) count_of[digit] = 0;
+        for (long long row = tile.first; row < tile.last; ++row) ++count_of[mine[row] >> shift & 255];
     } else {
-        for (int digit = threadIdx.x; digit < DIGITS; digit += blockDim.x) found[digit] = 0;
+        for (int digit = threadIdx.x; digit < DIGITS; digit += blockDim.x) count_of[digit] = 0;
         __syncthreads();
         for (long long row = tile.first + threadIdx.x; row < tile.last; row += blockDim.x)
-            atomicAdd(&found[mine[row] >> shift & 255], 1u);
+            atomicAdd(&count_of[mine[row] >> shift & 255], 1u);
         __syncthreads();
     }
-    for (int digit = own_row(); digit < DIGITS; digit += STRIDE) counts[tile.counts_of(digit) + tile.place] = found[digit];
+    for (int digit = own_row(); digit < DIGITS; digit += STRIDE)
+        counts[tile.counts_of(digit) + tile.place] = count_of[digit];
 }
 
 // The counts of some tiles as those of the tiles before, and their total; for a block.
@@ -546,9 +547,10 @@ __device__ __forceinline__ long long tuple_bound(const u64* items, int count, lo
     long long low = 0, high = rows;
     while (low < high) {
         const long long middle = (low + high) / 2;
-        u64 found[MOST_ITEMS];
-        for (int item = 0; item < count; ++item) found[item] = item_at(items, count, item, middle).word;
-        if (behind ? !is_before(words, found, count) : is_before(found, words, count)) low = middle + 1; else high = middle;
+        u64 item_words[MOST_ITEMS];
+        for (int item = 0; item < count; ++item) item_words[item] = item_at(items, count, item, middle).word;
+        const bool is_below = behind ? !is_before(words, item_words, count) : is_before(item_words, words, count);
+        if (is_below) low = middle + 1; else high = middle;
     }
     return low;
 }

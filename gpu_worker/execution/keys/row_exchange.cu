@@ -77,17 +77,17 @@ count_parts(const u64* table, int inputs, int keys, long long parts, u64 inverse
             unsigned* counts, long long tiles, u64* wrong)
 {
     constexpr int ROUNDS = TILE<DIGITS> / THREADS;
-    __shared__ unsigned found[DIGITS];
+    __shared__ unsigned count_of[DIGITS];
     const Tile tile(table, inputs, blockIdx.x, TILE<DIGITS>);
     const K* mine = (const K*)Rows(table, inputs, keys, tile.input).address + tile.first;
     const int first = VISPARK_ALONE ? 0 : threadIdx.x, step = VISPARK_ALONE ? 1 : THREADS;
     if (VISPARK_ALONE && threadIdx.x) return;
-    for (int part = first; part < parts; part += step) found[part] = 0;
+    for (int part = first; part < parts; part += step) count_of[part] = 0;
     if constexpr (!VISPARK_ALONE) __syncthreads();
     K read[ROUNDS];
     if (VISPARK_ALONE) {
         for (int row = 0; row < tile.rows; ++row)
-            ++found[part_of<HOW>(mine[row], (u64)parts, inverse, bounds, descending, wrong)];
+            ++count_of[part_of<HOW>(mine[row], (u64)parts, inverse, bounds, descending, wrong)];
     } else {
         VISPARK_UNROLL
         for (int round = 0; round < ROUNDS; ++round)
@@ -95,10 +95,10 @@ count_parts(const u64* table, int inputs, int keys, long long parts, u64 inverse
         VISPARK_UNROLL
         for (int round = 0; round < ROUNDS; ++round)
             if (round * THREADS + first < tile.rows)
-                atomicAdd(&found[part_of<HOW>(read[round], (u64)parts, inverse, bounds, descending, wrong)], 1u);
+                atomicAdd(&count_of[part_of<HOW>(read[round], (u64)parts, inverse, bounds, descending, wrong)], 1u);
     }
     if constexpr (!VISPARK_ALONE) __syncthreads();
-    for (int part = first; part < parts; part += step) counts[part * tiles + blockIdx.x] = found[part];
+    for (int part = first; part < parts; part += step) counts[part * tiles + blockIdx.x] = count_of[part];
 }
 
 // Copy the chunks of a tile's rows, in the order `source`, of which each has the partition `part`, to where `to` says that

@@ -54,7 +54,7 @@ from vispark.translate.nearest.two_pass import (
 
 #: What the kernel calls its own variables, beside what other kernels do.
 _OWN = frozenset([
-    "nearest", "tensor", "Shape", "Way", "storage", "image", "found", "values", "Values", "lane", "x", "k"])
+    "nearest", "tensor", "Shape", "Way", "storage", "image", "label", "values", "Values", "lane", "x", "k"])
 
 
 def by_labels(kernel: TableKernel, calls: Sequence[TracedCall], record: ElementSpec, wanted: frozenset[str] | None,
@@ -305,8 +305,8 @@ class _Frame(RowKernel):
             for one in folded.accumulated:
                 text.add(f"rows::Columns<{one.functor}, {one.of}, {one.element}, {one.accumulator}, 1> "
                          f"{folded.name(one)};")
-        text.add(f"Shape::label_all({operands}, [&](long long row, int found) {{")
-        self._label(text, "found")
+        text.add(f"Shape::label_all({operands}, [&](long long row, int label) {{")
+        self._label(text, "label")
         places = {port.local: at_row(port, "row") for port in self.ports} | self._declared_results(text, 1)
         text.add(self._call(places, lanes=False))
         for folded in self.folded:
@@ -382,22 +382,22 @@ class _Frame(RowKernel):
         return {port.local: at_row(port, "row") for port in self.function.inputs} | self._declared_results(text, 1)
 
     def _values_on_host(self, text: IndentedText, by_key: _ByKey, cells: dict[int, str], operands: str) -> None:
-        text.add(f"Shape::fold({operands}, [&](long long row, int found) {{")
-        self._label(text, "found")
+        text.add(f"Shape::fold({operands}, [&](long long row, int label) {{")
+        self._label(text, "label")
         text.add(self._call(self._places(text), lanes=False))
         for number, one, name in self._computed(by_key):
-            text.add(f"rows::take<{one.functor}, {one.of}>(({cells[number]})[found], {name});")
+            text.add(f"rows::take<{one.functor}, {one.of}>(({cells[number]})[label], {name});")
         text.add("});")
 
     def _values_by_label(self, text: IndentedText, by_key: _ByKey, cells: dict[int, str], operands: str) -> None:
         shape, lanes = self.labels.shape, self.table.lanes
         text.add(f"Shape::fold({operands}, [&](long long first) {{",
                  f"nearest::by_label<Values, {shape.centres}, {shape.threads}, {lanes}>(storage,",
-                 "[&](int i, Values& found) {", "const long long row = first + i;")
+                 "[&](int i, Values& values) {", "const long long row = first + i;")
         self._label(text, "storage.labels[i]")
         text.add(self._call(self._places(text), lanes=True))
         guard = "if (lane == 0) " if lanes > 1 else ""
-        text.add(*(f"{guard}found.{each.port.local} = {each.port.local};" for each in self.folded),
+        text.add(*(f"{guard}values.{each.port.local} = {each.port.local};" for each in self.folded),
                  "}, [&](int k, const Values* values, int count) {")
         for number, one, name in self._computed(by_key):
             text.add(f"nearest::fold_into<{one.fold}, {one.functor}>({cells[number]} + k, count, "

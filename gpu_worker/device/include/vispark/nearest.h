@@ -168,13 +168,13 @@ __device__ __forceinline__ void label(float (&acc)[N / 2], const float (&norms)[
             for (int i = 0; i < 2; i++)
                 if (acc[4 * j + 2 * h + i] <= most) mask |= 1ull << (2 * j + i);
         const int bit = __ffsll(mask) - 1;
-        int found = __popcll(mask), where = mask ? 8 * (bit / 2) + 2 * t + bit % 2 : N;
+        int close = __popcll(mask), where = mask ? 8 * (bit / 2) + 2 * t + bit % 2 : N;
         for (int offset = 1; offset < 4; offset *= 2) {
-            found += __shfl_xor_sync(~0u, found, offset);
+            close += __shfl_xor_sync(~0u, close, offset);
             where = min(where, __shfl_xor_sync(~0u, where, offset));
         }
         labels[h] = where;
-        const bool doubtful = g + 8 * h < rows && (found != 1 || all);
+        const bool doubtful = g + 8 * h < rows && (close != 1 || all);
         unsigned todo = __ballot_sync(~0u, t == 0 && doubtful);
         if (!todo) continue;
         int place = 0;
@@ -213,15 +213,15 @@ __device__ __forceinline__ float4 from(const float* means, float scale, tensor::
 }
 __device__ __forceinline__ float4 from(const double* means, float scale, tensor::Shared at)
 {
-    float found[4];
+    float differences[4];
     #pragma unroll
     for (int half = 0; half < 2; half++) {
         double x[2];
         tensor::copied(x, at + 512 * half);
         #pragma unroll
-        for (int i = 0; i < 2; i++) found[2 * half + i] = (float)fma(x[i], (double)scale, -means[8 * half + i]);
+        for (int i = 0; i < 2; i++) differences[2 * half + i] = (float)fma(x[i], (double)scale, -means[8 * half + i]);
     }
-    return make_float4(found[0], found[1], found[2], found[3]);
+    return make_float4(differences[0], differences[1], differences[2], differences[3]);
 }
 
 // Rows [0, rows) of x get labels, `put(row, label)`. Four warps take 64 rows at a time; T / 128 such groups work side
@@ -375,9 +375,9 @@ __device__ __forceinline__ int nearest_by(const Factors& factors, float (&score)
         if (score[i] <= most) mask |= (decltype(mask))1 << i;
     candidates = mask;
     const int bit = __ffsll(candidates) - 1;
-    int found = mask ? __popcll(candidates) << 16 | (bit / 2 * 8 + 2 * t + bit % 2) : 0;
-    for (int offset = 1; offset < 4; offset *= 2) found += __shfl_xor_sync(~0u, found, offset);
-    return found >> 16 == 1 ? found & 0xffff : -1;
+    int nearest = mask ? __popcll(candidates) << 16 | (bit / 2 * 8 + 2 * t + bit % 2) : 0;
+    for (int offset = 1; offset < 4; offset *= 2) nearest += __shfl_xor_sync(~0u, nearest, offset);
+    return nearest >> 16 == 1 ? nearest & 0xffff : -1;
 }
 
 // -- kernels ---------------------------------------------------------------------------------------------------------
@@ -458,7 +458,8 @@ struct Shape {
         __syncthreads();
         FactorsFor<R> factored = {RING ? scratch : storage.image, storage.means, storage.numbers + SQUARE * N,
                             storage.numbers + POWER * N, 0, 0, 0, 0};
-        set_bounds<D, CHAIN, PRODUCTS>(factored, storage.greatest[SQUARE], storage.greatest[LACK], storage.greatest[TOP]);
+        set_bounds<D, CHAIN, PRODUCTS>(factored, storage.greatest[SQUARE], storage.greatest[LACK],
+                                       storage.greatest[TOP]);
         for (int n = threadIdx.x; n < N; n += T)
             storage.numbers[POWER * N + n] = -2 / (factored.scale * storage.numbers[POWER * N + n]);
         for (int i = threadIdx.x; i < STEPS * 16; i += T) storage.means[i] *= factored.scale;

@@ -89,13 +89,13 @@ struct Shape {
         const bool all = !(factors.spread > 1e-30f && norm * factors.spread < 1e30f && norm < 1e30f);
         const float bound = 4 * (D + 8) * 0x1p-24f;
         const float most = least + bound * __builtin_sqrtf(norm * factors.spread) + factors.slack;
-        int found = 0, where = 0;
+        int close = 0, where = 0;
         for (int k = K - 1; k >= 0; k--)
             if (scores[k] <= most) {
-                found++;
+                close++;
                 where = k;
             }
-        if (found == 1 && !all) return where;
+        if (close == 1 && !all) return where;
         double nearest = far_away();
         where = 0;
         for (int k = 0; k < K; k++) {

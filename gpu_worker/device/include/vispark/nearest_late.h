@@ -246,9 +246,9 @@ __device__ __forceinline__ Distances<C> measure(unsigned bits, const float* x, c
         sum = over_warp(sum);
         if (lane / (32 / ROWS) == i) third = sum;
     }
-    Distances<C> found = {{each_over_warp(sums), 0, third, 0}};
-    found.of[1] = __shfl_down_sync(~0u, found.of[0], 16 / ROWS);
-    return found;
+    Distances<C> distances = {{each_over_warp(sums), 0, third, 0}};
+    distances.of[1] = __shfl_down_sync(~0u, distances.of[0], 16 / ROWS);
+    return distances;
 }
 
 // The candidate that is nearest by distances of which a lane added up at most COLUMNS squares; -1 where floats do not

@@ -46,9 +46,9 @@ __device__ __forceinline__ int labels_of_open(Rows row, const C* centres, unsign
     #pragma unroll 1
     for (; open; open &= open - 1) {
         const int from = __ffs(open) - 1;
-        const int found = again<N, K, D, nan>([&](int q) { return __shfl_sync(~0u, candidates, from + q); },
+        const int nearest = again<N, K, D, nan>([&](int q) { return __shfl_sync(~0u, candidates, from + q); },
                                               __shfl_sync(~0u, (int)all, from), row(from / 4), centres);
-        if (tensor::thread() % 32 == from) label = found;
+        if (tensor::thread() % 32 == from) label = nearest;
     }
     return label;
 }

@@ -164,10 +164,10 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
             const int mine = tile.first + number * QUARTER + lane;
             const unsigned bits = lane < QUARTER && mine < late.count ? late[mine].bits : 0;
             wait(storage.full[tile.slot], tile.turn);
-            const Distances<C> found = measure<QUARTER, (D + 31) / 32, D, D>(
+            const Distances<C> distances = measure<QUARTER, (D + 31) / 32, D, D>(
                 bits, storage.rows[tile.slot][number * QUARTER], centres, D);
             wait(storage.taken, tile.number + 1);
-            if (lane % 8 == 0) storage.parts[number].distances[lane / 8] = found;
+            if (lane % 8 == 0) storage.parts[number].distances[lane / 8] = distances;
             arrive(storage.scored);
         });
     }

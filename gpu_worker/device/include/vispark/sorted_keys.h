@@ -26,13 +26,13 @@ template <int GROUPS, int THREADS, int MOST> struct SortedRows {
         keys[row] = key >= 0 && key < GROUPS ? (unsigned short)key : (unsigned short)NONE;
     }
 
-    // Calls `found(row, key, mask of the warp's rows with this key)` for a warp's share of the rows, 32 at a time.
-    template <class Found> __device__ __forceinline__ void each(int count, Found found) const
+    // Calls `take(row, key, mask of the warp's rows with this key)` for a warp's share of the rows, 32 at a time.
+    template <class Take> __device__ __forceinline__ void each(int count, Take take) const
     {
         const int share = (count + THREADS - 1) / THREADS * 32, first = threadIdx.x / 32 * share;
         for (int start = first; start < first + share; start += 32) {
             const int row = start + threadIdx.x % 32, key = row < count ? keys[row] : NONE;
-            found(row, key, __match_any_sync(0xffffffffu, key));
+            take(row, key, __match_any_sync(0xffffffffu, key));
             __syncwarp();
         }
     }

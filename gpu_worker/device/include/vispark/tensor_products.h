@@ -30,10 +30,10 @@ struct TensorMultiply {
     }
     static __device__ constexpr int best()
     {
-        int found = 1;
+        int least = 1;
         for (int each = 2; each <= 4; ++each)
-            if (turns(each) < turns(found)) found = each;
-        return found;
+            if (turns(each) < turns(least)) least = each;
+        return least;
     }
     static constexpr int EACH = best();
     static constexpr int GROUPS = (TILES + EACH - 1) / EACH, STEPS = MOST / 8, FLUSHED = 8;
