@@ -17,10 +17,10 @@ extern "C" __global__ void gradient(const float* points, float* gradients, const
 extern "C" __global__ void local_reduce(const float* gradients, float* sum, int n)
 {
     __shared__ double partial[256];
-    double mine = 0;
+    double total = 0;
     for (int i = threadIdx.x; i < n; i += blockDim.x)
-        mine += gradients[(size_t)i * D + blockIdx.x];
-    partial[threadIdx.x] = mine;
+        total += gradients[(size_t)i * D + blockIdx.x];
+    partial[threadIdx.x] = total;
     __syncthreads();
     for (int half = blockDim.x / 2; half > 0; half /= 2) {
         if (threadIdx.x < half)

@@ -95,14 +95,14 @@ gradient_partials(const float* points, float* partials, const float* w, int n)
 extern "C" __global__ void sum_partials(const float* partials, float* sum, int rows)
 {
     __shared__ double slices[SLICES][D];
-    double mine = 0;
+    double total = 0;
     for (int i = threadIdx.y; i < rows; i += SLICES)
-        mine += partials[i * D + threadIdx.x];
-    slices[threadIdx.y][threadIdx.x] = mine;
+        total += partials[i * D + threadIdx.x];
+    slices[threadIdx.y][threadIdx.x] = total;
     __syncthreads();
     if (threadIdx.y)
         return;
     for (int i = 1; i < SLICES; ++i)
-        mine += slices[i][threadIdx.x];
-    sum[threadIdx.x] = (float)mine;
+        total += slices[i][threadIdx.x];
+    sum[threadIdx.x] = (float)total;
 }

@@ -99,9 +99,9 @@ inline void send(Message message)
     message.after = turns + (message.from && dice() % 100 == 0 ? 60'000 : 0);
     messages.push_back(message);
 }
-template <class T> T* there(T* mine, unsigned rank)
+template <class T> T* there(T* local, unsigned rank)
 {
-    const size_t at = (unsigned char*)mine - block().shared;
+    const size_t at = (unsigned char*)local - block().shared;
     if (at >= shared_bytes) fail("an address outside of shared memory");
     return (T*)(blocks[rank].shared + at);
 }
@@ -177,9 +177,9 @@ inline void __syncthreads() { machine::meet(machine::block().meeting, machine::t
 inline void __syncwarp() { machine::meet(machine::warp().meeting, 32); }
 template <class T> T __shfl_sync(unsigned, T value, int lane)
 {
-    unsigned long long& mine = machine::warp().value[threadIdx.x % 32];
-    mine = 0;
-    memcpy(&mine, &value, sizeof value);
+    unsigned long long& slot = machine::warp().value[threadIdx.x % 32];
+    slot = 0;
+    memcpy(&slot, &value, sizeof value);
     __syncwarp();
     memcpy(&value, &machine::warp().value[lane & 31], sizeof value);
     __syncwarp();

@@ -11,20 +11,20 @@ lambda(const int k, const float v, int& out_0_value, float& out_1_0_value, long 
 }
 
 extern "C" __global__ void
-lambda_fold_cells(rows::Word* made)
+lambda_fold_cells(rows::Word* scratch)
 {
 #if !VISPARK_ALONE
     const long long first = blockIdx.x * 256ll + threadIdx.x, step = 100096;
-    if (first == 0) made[0] = 0;
-    rows::start_cells<rows::Cell<Add, One, long long, long long>>(made + 1, 100000, first, step);
-    rows::start_cells<rows::Cell<Add, Value, float, double>>(made + 100001, 100000, first, step);
-    rows::start_cells<rows::Cell<Add, Value, long long, long long>>(made + 1300001, 100000, first, step);
-    rows::start_cells<rows::Cell<Add, Size, long long, double>>(made + 1400001, 100000, first, step);
+    if (first == 0) scratch[0] = 0;
+    rows::start_cells<rows::Cell<Add, One, long long, long long>>(scratch + 1, 100000, first, step);
+    rows::start_cells<rows::Cell<Add, Value, float, double>>(scratch + 100001, 100000, first, step);
+    rows::start_cells<rows::Cell<Add, Value, long long, long long>>(scratch + 1300001, 100000, first, step);
+    rows::start_cells<rows::Cell<Add, Size, long long, double>>(scratch + 1400001, 100000, first, step);
 #endif
 }
 
 extern "C" __global__ void __launch_bounds__(512, 2)
-lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports, long long* __restrict__ out_0_counts, long long* __restrict__ out_0_least, long long* __restrict__ out_0_greatest, double* __restrict__ out_1_0_folds_partial, long long* __restrict__ out_1_1_folds_partial, double* __restrict__ out_1_1_sizes_partial, rows::Word* made)
+lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports, long long* __restrict__ out_0_counts, long long* __restrict__ out_0_least, long long* __restrict__ out_0_greatest, double* __restrict__ out_1_0_folds_partial, long long* __restrict__ out_1_1_folds_partial, double* __restrict__ out_1_1_sizes_partial, rows::Word* scratch)
 {
     const rows::Work work(works, ports, 2);
     const int* __restrict__ const k_in = work.of<const int>(0, 1);
@@ -62,10 +62,10 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
     extern __shared__ __align__(16) unsigned char memory[];
     rows::Fold<Minimum, Value, long long, long long> least;
     rows::Fold<Maximum, Value, long long, long long> greatest;
-    rows::Word* const out_0_cells = made + 1;
-    rows::Word* const out_1_0_folds_cells = made + 100001;
-    rows::Word* const out_1_1_folds_cells = made + 1300001;
-    rows::Word* const out_1_1_sizes_cells = made + 1400001;
+    rows::Word* const out_0_cells = scratch + 1;
+    rows::Word* const out_1_0_folds_cells = scratch + 100001;
+    rows::Word* const out_1_1_folds_cells = scratch + 1300001;
+    rows::Word* const out_1_1_sizes_cells = scratch + 1400001;
     for (long long row = threadIdx.x * 2; row < work.count; row += 1024) {
         if (row + 2 <= work.count) {
             const rows::Pack<int, 2> k = *(const rows::Pack<int, 2>*)(k_in + row);
@@ -104,7 +104,7 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
             }
         }
     }
-    const bool all = rows::comes_last(made);
+    const bool all = rows::comes_last(scratch);
     rows::leave_cells<rows::Cell<Add, One, long long, long long>, Add>(out_0_counts, out_0_cells, 100000, all);
     rows::leave_cells<rows::Cell<Add, Value, float, double>, Add>(out_1_0_folds_partial, out_1_0_folds_cells, 100000, all);
     rows::leave_cells<rows::Cell<Add, Value, long long, long long>, Add>(out_1_1_folds_partial, out_1_1_folds_cells, 100000, all);

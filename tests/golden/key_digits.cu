@@ -10,18 +10,18 @@ lambda(const int k, const float v, int& out_0_value, float& out_1_value)
 }
 
 extern "C" __global__ void
-lambda_fold_cells(rows::Word* made)
+lambda_fold_cells(rows::Word* scratch)
 {
 #if !VISPARK_ALONE
     const long long first = blockIdx.x * 256ll + threadIdx.x, step = 16384;
-    if (first == 0) made[0] = 0;
-    rows::start_cells<rows::Cell<Add, One, long long, long long>>(made + 1, 20000, first, step);
-    rows::start_cells<rows::Cell<Add, Value, float, double>>(made + 20001, 20000, first, step);
+    if (first == 0) scratch[0] = 0;
+    rows::start_cells<rows::Cell<Add, One, long long, long long>>(scratch + 1, 20000, first, step);
+    rows::start_cells<rows::Cell<Add, Value, float, double>>(scratch + 20001, 20000, first, step);
 #endif
 }
 
 extern "C" __global__ void __launch_bounds__(1024, 1)
-lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports, long long* __restrict__ out_0_counts, long long* __restrict__ out_0_least, long long* __restrict__ out_0_greatest, double* __restrict__ out_1_folds_partial, rows::Word* made)
+lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports, long long* __restrict__ out_0_counts, long long* __restrict__ out_0_least, long long* __restrict__ out_0_greatest, double* __restrict__ out_1_folds_partial, rows::Word* scratch)
 {
     const rows::Work work(works, ports, 2);
     const int* __restrict__ const k_in = work.of<const int>(0, 1);
@@ -52,9 +52,9 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
     extern __shared__ __align__(16) unsigned char memory[];
     rows::Fold<Minimum, Value, long long, long long> least;
     rows::Fold<Maximum, Value, long long, long long> greatest;
-    rows::Word* const out_0_cells = made + 1;
+    rows::Word* const out_0_cells = scratch + 1;
     unsigned* const out_0_cells_near = (unsigned*)(memory + 0);
-    rows::Word* const out_1_folds_cells = made + 20001;
+    rows::Word* const out_1_folds_cells = scratch + 20001;
     unsigned* const out_1_folds_cells_near = (unsigned*)(memory + 53344);
     __shared__ int out_1_folds_cells_first;
     if (threadIdx.x == 0) out_1_folds_cells_first = -1;
@@ -75,10 +75,10 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
                     const long long key = rows::key_of(out_0_value);
                     least.take(key);
                     greatest.take(key);
-                    const long long mine = key - part;
-                    if (mine >= 0 && mine < 6667 && key < 20000) {
-                        rows::cell_of(out_0_cells_near, mine, 6667).count();
-                        rows::Cell<Add, Value, float, double>::take(rows::InBoth<3, 11>{rows::cell_of(out_1_folds_cells_near, mine, 6667), rows::cell_of(out_1_folds_cells, key, 20000), out_1_folds_cells_window}, out_1_value);
+                    const long long part_key = key - part;
+                    if (part_key >= 0 && part_key < 6667 && key < 20000) {
+                        rows::cell_of(out_0_cells_near, part_key, 6667).count();
+                        rows::Cell<Add, Value, float, double>::take(rows::InBoth<3, 11>{rows::cell_of(out_1_folds_cells_near, part_key, 6667), rows::cell_of(out_1_folds_cells, key, 20000), out_1_folds_cells_window}, out_1_value);
                     }
                 }
             } else {
@@ -89,10 +89,10 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
                     const long long key = rows::key_of(out_0_value);
                     least.take(key);
                     greatest.take(key);
-                    const long long mine = key - part;
-                    if (mine >= 0 && mine < 6667 && key < 20000) {
-                        rows::cell_of(out_0_cells_near, mine, 6667).count();
-                        rows::Cell<Add, Value, float, double>::take(rows::InBoth<3, 11>{rows::cell_of(out_1_folds_cells_near, mine, 6667), rows::cell_of(out_1_folds_cells, key, 20000), out_1_folds_cells_window}, out_1_value);
+                    const long long part_key = key - part;
+                    if (part_key >= 0 && part_key < 6667 && key < 20000) {
+                        rows::cell_of(out_0_cells_near, part_key, 6667).count();
+                        rows::Cell<Add, Value, float, double>::take(rows::InBoth<3, 11>{rows::cell_of(out_1_folds_cells_near, part_key, 6667), rows::cell_of(out_1_folds_cells, key, 20000), out_1_folds_cells_window}, out_1_value);
                     }
                 }
             }
@@ -101,7 +101,7 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
         rows::hand_on<1>(out_0_cells, 20000, part * 1, out_0_cells_near, 6667, 0);
         rows::hand_on<3>(out_1_folds_cells, 20000, part * 1, out_1_folds_cells_near, 6667, out_1_folds_cells_first);
     }
-    const bool all = rows::comes_last(made);
+    const bool all = rows::comes_last(scratch);
     rows::leave_cells<rows::Cell<Add, One, long long, long long>, Add>(out_0_counts, out_0_cells, 20000, all);
     rows::leave_cells<rows::Cell<Add, Value, float, double>, Add>(out_1_folds_partial, out_1_folds_cells, 20000, all);
     rows::leave<1, 1, 1024, Minimum>(out_0_least, (long long*)memory, &least);

@@ -108,7 +108,7 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
             }
             rows::Turns<32> turns(key >= 0 && key < 10, key);
             while (turns.next()) {
-                if (turns.mine()) {
+                if (turns.is_own()) {
                     if (lane == 0) out_0_cells[key] += 1;
                     VISPARK_UNROLL
                     for (int j = 0; j < 2; ++j) rows::take<Add, Value>(out_1_0_folds_cells[key * 64 + j * 32 + lane], out_1_0_row[j]);

@@ -484,7 +484,7 @@ int vispark_run(const Unit* unit, unsigned gx, unsigned gy, unsigned gz, unsigne
     std::atomic<Word> next{0};  // handed out in order, so that a block may wait for an earlier one
     std::atomic<int> status{DONE};
     Running running = {client, reinterpret_cast<uintptr_t>(unit->blocks), &status};
-    char said[256] = "";
+    char message[256] = "";
     if (!this_worker()) {
         snprintf(fault, sizeof fault, "no memory for the state of a thread that runs blocks");
         return NO_STACKS;
@@ -497,9 +497,9 @@ int vispark_run(const Unit* unit, unsigned gx, unsigned gy, unsigned gz, unsigne
         w.in_kernel = true;
         if (client) launches.enter(running, w.interruptible);
         for (Word first; status.load() == DONE && (first = next.fetch_add(chunk)) < blocks;) {
-            int mine = run_blocks(w, unit, &launch, first, first + chunk < blocks ? first + chunk : blocks);
+            int ended = run_blocks(w, unit, &launch, first, first + chunk < blocks ? first + chunk : blocks);
             int none = DONE;
-            if (mine != DONE && status.compare_exchange_strong(none, mine)) memcpy(said, w.message, sizeof said);
+            if (ended != DONE && status.compare_exchange_strong(none, ended)) memcpy(message, w.message, sizeof message);
         }
         if (client) launches.exit(running, w.interruptible);
         w.in_kernel = false;
@@ -508,7 +508,7 @@ int vispark_run(const Unit* unit, unsigned gx, unsigned gy, unsigned gz, unsigne
     if (client) launches.begin(running, UNWANTED);
     team.run(static_cast<int>(chunks < most ? chunks : most), run);
     if (client) launches.end(running);
-    memcpy(fault, said, sizeof fault);
+    memcpy(fault, message, sizeof fault);
     fflush(stdout);
     return status.load();
 }

@@ -21,10 +21,10 @@ static thread_local bool has_waited;
 static inline unsigned this_thread() { return (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x; }
 
 static inline Word wait(Operation operation, unsigned mask = 0, Word value = 0, unsigned lane = 0) {
-    const uint3 mine = threadIdx;  // other threads run meanwhile
+    const uint3 own = threadIdx;  // other threads run meanwhile
     has_waited = true;
     const Word result = runtime->wait(this_thread(), next_thread, operation, mask, value, lane);
-    threadIdx = mine;
+    threadIdx = own;
     return result;
 }
 
@@ -44,8 +44,8 @@ static inline T shuffle(unsigned mask, T value, unsigned lane) {
 
 // The lane to read, or one's own where it would be outside the part of the warp that `width` cuts out.
 static inline unsigned in_part(int lane, int width) {
-    const int mine = static_cast<int>(this_lane());
-    return static_cast<unsigned>(lane / width == mine / width && lane >= 0 ? lane : mine);
+    const int self = static_cast<int>(this_lane());
+    return static_cast<unsigned>(lane / width == self / width && lane >= 0 ? lane : self);
 }
 
 }  // namespace vispark
@@ -87,9 +87,9 @@ static inline unsigned __activemask() { return static_cast<unsigned>(vispark::wa
     }                                                                                                            \
     static inline T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32) {                         \
         /* unlike the others, it may read from an earlier part of the warp */                                    \
-        const int mine = static_cast<int>(vispark::this_lane()), lane = mine ^ lanes;                            \
+        const int self = static_cast<int>(vispark::this_lane()), lane = self ^ lanes;                            \
         return vispark::shuffle(mask, value,                                                                     \
-                                static_cast<unsigned>(lane < 32 && lane / width <= mine / width ? lane : mine)); \
+                                static_cast<unsigned>(lane < 32 && lane / width <= self / width ? lane : self)); \
     }
 
 VISPARK_SHUFFLES(int)

@@ -90,9 +90,9 @@ __global__ void fold_axis(const T* in, T* out, long long outer, long long extent
     __shared__ A tile[L == 1 ? 1 : 256];
     const int lane = threadIdx.x % L;
     const long long result = (long long)blockIdx.x * (256 / L) + threadIdx.x / L;
-    const bool mine = result < outer * inner;
+    const bool is_there = result < outer * inner;
     A folded = Op::template identity<A>();
-    if (mine && lane < extent) {
+    if (is_there && lane < extent) {
         const T* column = in + result / inner * extent * inner + result % inner;
         folded = Value::of<A>(column[lane * inner]);
         for (long long row = lane + L; row < extent; row += L)
@@ -106,7 +106,7 @@ __global__ void fold_axis(const T* in, T* out, long long outer, long long extent
                 tile[threadIdx.x] = folded = Op::of(folded, tile[threadIdx.x + half]);
         }
     }
-    if (mine && lane == 0)
+    if (is_there && lane == 0)
         out[result] = extent ? (T)folded : (T)(folded + (A)0);     // a sum of nothing is 0.0, not -0.0
 }
 
@@ -122,8 +122,8 @@ __global__ void fold_by_key(const K* keys, const T* in, A* partials, long long r
     const long long column = (long long)blockIdx.x * X + threadIdx.x;
     if (column >= columns)
         return;
-    A* mine = partials + ((long long)blockIdx.y * Y + threadIdx.y) * groups * columns + column;
-    A* cells = staged ? (A*)memory + (long long)threadIdx.y * groups * X + threadIdx.x : mine;
+    A* own = partials + ((long long)blockIdx.y * Y + threadIdx.y) * groups * columns + column;
+    A* cells = staged ? (A*)memory + (long long)threadIdx.y * groups * X + threadIdx.x : own;
     const long long stride = staged ? X : columns;
     for (long long group = 0; group < groups; group++)
         cells[group * stride] = Op::template identity<A>();
@@ -149,7 +149,7 @@ __global__ void fold_by_key(const K* keys, const T* in, A* partials, long long r
     }
     if (staged)
         for (long long group = 0; group < groups; group++)
-            mine[group * columns] = cells[group * stride];
+            own[group * columns] = cells[group * stride];
 }
 
 // Accumulators as elements.

@@ -86,9 +86,9 @@ __global__ void ordered_words(const u64* table, int runs, int size, const u64* k
 {
     if (VISPARK_ALONE && threadIdx.x) return;
     const Tile tile(table, runs, size);
-    const K* mine = (const K*)keys[tile.run];
+    const K* run_keys = (const K*)keys[tile.run];
     for (long long row = tile.first + own_row(); row < tile.last; row += STRIDE) {
-        const K key = mine[order ? (long long)order[tile.begin + row] : row];
+        const K key = run_keys[order ? (long long)order[tile.begin + row] : row];
         const W word = is_wrong(key, wrong) ? 0 : (W)ordered(key);
         words[tile.begin + row] = descending ? (W)~word : word;
     }
@@ -100,16 +100,17 @@ __global__ void different_bits(const u64* table, int runs, int size, const W* wo
 {
     __shared__ u64 differing;
     const Tile tile(table, runs, size);
-    const W* mine = words + tile.begin;
+    const W* run_words = words + tile.begin;
     u64 differ = 0;
     if constexpr (VISPARK_ALONE) {
         if (threadIdx.x) return;
-        for (long long row = tile.first; row < tile.last; ++row) differ |= (u64)(mine[row] ^ mine[0]);
+        for (long long row = tile.first; row < tile.last; ++row) differ |= (u64)(run_words[row] ^ run_words[0]);
         atomicOr(different, differ);
     } else {
         if (threadIdx.x == 0) differing = 0;
         __syncthreads();
-        for (long long row = tile.first + threadIdx.x; row < tile.last; row += THREADS) differ |= (u64)(mine[row] ^ mine[0]);
+        for (long long row = tile.first + threadIdx.x; row < tile.last; row += THREADS)
+            differ |= (u64)(run_words[row] ^ run_words[0]);
         if (differ) atomicOr(&differing, differ);
         __syncthreads();
         if (threadIdx.x == 0 && differing) atomicOr(different, differing);
@@ -196,16 +197,16 @@ __global__ void count_digits(const u64* table, int runs, int size, const W* word
 {
     __shared__ unsigned count_of[DIGITS];
     const Tile tile(table, runs, size);
-    const W* mine = words + tile.begin;
+    const W* run_words = words + tile.begin;
     if constexpr (VISPARK_ALONE) {
         if (threadIdx.x) return;
         for (int digit = 0; digit < DIGITS; ++digit) count_of[digit] = 0;
-        for (long long row = tile.first; row < tile.last; ++row) ++count_of[mine[row] >> shift & 255];
+        for (long long row = tile.first; row < tile.last; ++row) ++count_of[run_words[row] >> shift & 255];
     } else {
         for (int digit = threadIdx.x; digit < DIGITS; digit += blockDim.x) count_of[digit] = 0;
         __syncthreads();
         for (long long row = tile.first + threadIdx.x; row < tile.last; row += blockDim.x)
-            atomicAdd(&count_of[mine[row] >> shift & 255], 1u);
+            atomicAdd(&count_of[run_words[row] >> shift & 255], 1u);
         __syncthreads();
     }
     for (int digit = own_row(); digit < DIGITS; digit += STRIDE)
@@ -213,14 +214,14 @@ __global__ void count_digits(const u64* table, int runs, int size, const W* word
 }
 
 // The counts of some tiles as those of the tiles before, and their total; for a block.
-__device__ __forceinline__ void scan(unsigned* mine, long long tiles, u64* all, u64* shared)
+__device__ __forceinline__ void scan(unsigned* counts, long long tiles, u64* all, u64* shared)
 {
     u64 before = 0;
     if constexpr (VISPARK_ALONE) {
         if (threadIdx.x) return;
         for (long long tile = 0; tile < tiles; ++tile) {
-            const unsigned count = mine[tile];
-            mine[tile] = (unsigned)before;
+            const unsigned count = counts[tile];
+            counts[tile] = (unsigned)before;
             before += count;
         }
         *all = before;
@@ -228,8 +229,8 @@ __device__ __forceinline__ void scan(unsigned* mine, long long tiles, u64* all, 
         for (long long first = 0; first < tiles; first += THREADS) {
             const long long tile = first + threadIdx.x;
             u64 total;
-            const u64 sum = sum_before(tile < tiles ? mine[tile] : 0, shared, &total);
-            if (tile < tiles) mine[tile] = (unsigned)(before + sum);
+            const u64 sum = sum_before(tile < tiles ? counts[tile] : 0, shared, &total);
+            if (tile < tiles) counts[tile] = (unsigned)(before + sum);
             before += total;
         }
         if (threadIdx.x == 0) *all = before;
@@ -389,20 +390,20 @@ __global__ void take_sorted(const u64* table, int runs, int size, const u64* add
     const Tile tile(table, runs, size);
     const C* in = (const C*)addresses[tile.run];
     C* out = (C*)addresses[runs + tile.run];
-    const unsigned* mine = order ? order + starts[tile.run] : order;
+    const unsigned* run_order = order ? order + starts[tile.run] : order;
     if (chunks == 1) {
         for (long long row = tile.first + own_row(); row < tile.last; row += STRIDE)
-            out[row] = in[mine ? (long long)mine[row] : row];
+            out[row] = in[run_order ? (long long)run_order[row] : row];
     } else if (VISPARK_ALONE) {
         for (long long row = tile.first; row < tile.last; ++row)
             for (long long chunk = 0; chunk < chunks; ++chunk)
-                out[row * chunks + chunk] = in[(mine ? (long long)mine[row] : row) * chunks + chunk];
+                out[row * chunks + chunk] = in[(run_order ? (long long)run_order[row] : row) * chunks + chunk];
     } else {
         const long long all = (tile.last - tile.first) * chunks;
         for (long long i = threadIdx.x; i < all; i += THREADS) {
             const long long row = tile.first + (all >> 32 ? i / chunks : (unsigned)i / (unsigned)chunks);
             const long long chunk = i - (row - tile.first) * chunks;
-            out[row * chunks + chunk] = in[(mine ? (long long)mine[row] : row) * chunks + chunk];
+            out[row * chunks + chunk] = in[(run_order ? (long long)run_order[row] : row) * chunks + chunk];
         }
     }
 }
@@ -574,14 +575,14 @@ __global__ void sum_tiles(const unsigned* counts, long long rows, long long tile
 {
     const long long first = (long long)blockIdx.x * tile, last = rows - first < tile ? rows : first + tile;
     __shared__ u64 shared[THREADS];
-    u64 mine = 0, total;
+    u64 sum = 0, total;
     if constexpr (VISPARK_ALONE) {
         if (threadIdx.x) return;
-        for (long long row = first; row < last; ++row) mine += counts[row];
-        sums[blockIdx.x] = mine;
+        for (long long row = first; row < last; ++row) sum += counts[row];
+        sums[blockIdx.x] = sum;
     } else {
-        for (long long row = first + threadIdx.x; row < last; row += THREADS) mine += counts[row];
-        sum_before(mine, shared, &total);
+        for (long long row = first + threadIdx.x; row < last; row += THREADS) sum += counts[row];
+        sum_before(sum, shared, &total);
         if (threadIdx.x == 0) sums[blockIdx.x] = total;
     }
 }

@@ -65,8 +65,8 @@ struct Rows {
     u64 chunks, address;
     __device__ Rows(const u64* table, int inputs, int field, int input)
     {
-        const u64* mine = table + 2 * inputs + 1 + field * (inputs + 2);
-        size = (int)mine[0], chunks = mine[1], address = mine[2 + input];
+        const u64* of_field = table + 2 * inputs + 1 + field * (inputs + 2);
+        size = (int)of_field[0], chunks = of_field[1], address = of_field[2 + input];
     }
 };
 
@@ -79,7 +79,7 @@ count_parts(const u64* table, int inputs, int keys, long long parts, u64 inverse
     constexpr int ROUNDS = TILE<DIGITS> / THREADS;
     __shared__ unsigned count_of[DIGITS];
     const Tile tile(table, inputs, blockIdx.x, TILE<DIGITS>);
-    const K* mine = (const K*)Rows(table, inputs, keys, tile.input).address + tile.first;
+    const K* tile_keys = (const K*)Rows(table, inputs, keys, tile.input).address + tile.first;
     const int first = VISPARK_ALONE ? 0 : threadIdx.x, step = VISPARK_ALONE ? 1 : THREADS;
     if (VISPARK_ALONE && threadIdx.x) return;
     for (int part = first; part < parts; part += step) count_of[part] = 0;
@@ -87,11 +87,11 @@ count_parts(const u64* table, int inputs, int keys, long long parts, u64 inverse
     K read[ROUNDS];
     if (VISPARK_ALONE) {
         for (int row = 0; row < tile.rows; ++row)
-            ++count_of[part_of<HOW>(mine[row], (u64)parts, inverse, bounds, descending, wrong)];
+            ++count_of[part_of<HOW>(tile_keys[row], (u64)parts, inverse, bounds, descending, wrong)];
     } else {
         VISPARK_UNROLL
         for (int round = 0; round < ROUNDS; ++round)
-            if (round * THREADS + first < tile.rows) read[round] = mine[round * THREADS + first];
+            if (round * THREADS + first < tile.rows) read[round] = tile_keys[round * THREADS + first];
         VISPARK_UNROLL
         for (int round = 0; round < ROUNDS; ++round)
             if (round * THREADS + first < tile.rows)
@@ -160,12 +160,12 @@ move_rows(const u64* table, int inputs, int keys, long long parts, u64 inverse, 
     __shared__ unsigned short source[ROWS], part[ROWS], counted[WARPS][DIGITS], begins[DIGITS];
     __shared__ u64 to[DIGITS];
     const Tile tile(table, inputs, blockIdx.x, ROWS);
-    const K* mine = (const K*)Rows(table, inputs, keys, tile.input).address + tile.first;
+    const K* tile_keys = (const K*)Rows(table, inputs, keys, tile.input).address + tile.first;
     if constexpr (VISPARK_ALONE) {
         if (threadIdx.x) return;
         for (int digit = 0; digit < parts; ++digit) counted[0][digit] = 0;
         for (int row = 0; row < tile.rows; ++row)
-            ++counted[0][part_of<HOW>(mine[row], (u64)parts, inverse, bounds, descending, wrong)];
+            ++counted[0][part_of<HOW>(tile_keys[row], (u64)parts, inverse, bounds, descending, wrong)];
         int begin = 0;
         for (int digit = 0; digit < parts; ++digit) {
             begins[digit] = (unsigned short)begin;
@@ -173,7 +173,7 @@ move_rows(const u64* table, int inputs, int keys, long long parts, u64 inverse, 
             counted[0][digit] = begins[digit];
         }
         for (int row = 0; row < tile.rows; ++row) {
-            const unsigned digit = part_of<HOW>(mine[row], (u64)parts, inverse, bounds, descending, wrong);
+            const unsigned digit = part_of<HOW>(tile_keys[row], (u64)parts, inverse, bounds, descending, wrong);
             const int place = counted[0][digit]++;
             source[place] = (unsigned short)row;
             part[place] = (unsigned short)digit;
@@ -186,7 +186,7 @@ move_rows(const u64* table, int inputs, int keys, long long parts, u64 inverse, 
         VISPARK_UNROLL_SOME(4)
         for (int row = own; row < own + ROWS / WARPS; row += 32)
             part[row] = (unsigned short)(row < tile.rows
-                ? part_of<HOW>(mine[row], (u64)parts, inverse, bounds, descending, wrong) : DIGITS);
+                ? part_of<HOW>(tile_keys[row], (u64)parts, inverse, bounds, descending, wrong) : DIGITS);
         __syncwarp();
         VISPARK_UNROLL_SOME(2)
         for (int row = own; row < own + ROWS / WARPS; row += 32) {

@@ -38,10 +38,10 @@ inline void add_once(Shared to, const void* from, unsigned bytes, Shared at)
 
 inline unsigned rank() { return machine::fibers[machine::running].block; }
 inline void join_cluster() { machine::meet(machine::of_cluster, (int)machine::fibers.size()); }
-inline int there(const int* mine, unsigned rank) { return *machine::there(mine, rank); }
-template <class T, class V> void send(T* mine, unsigned rank, V value, const void* bar)
+inline int there(const int* local, unsigned rank) { return *machine::there(local, rank); }
+template <class T, class V> void send(T* local, unsigned rank, V value, const void* bar)
 {
-    machine::Message one = {machine::there(mine, rank), nullptr, sizeof value,
+    machine::Message one = {machine::there(local, rank), nullptr, sizeof value,
                             (Barrier*)machine::there((char*)bar, rank), {}, 0};
     memcpy(one.value, &value, sizeof value);
     machine::send(one);

@@ -41,7 +41,7 @@ __global__ void forces(par_str par, dim_str dim, const box_str* boxes, const FOU
     const int box = blockIdx.x, me = threadIdx.x;
     if (box >= dim.number_boxes) return;
     const box_str& home = boxes[box];
-    const FOUR_VECTOR mine = rv[home.offset + me];
+    const FOUR_VECTOR own = rv[home.offset + me];
     FOUR_VECTOR sum = {0, 0, 0, 0};
     for (int k = 0; k < 1 + home.nn; k++) {
         const long first = k == 0 ? home.offset : home.nei[k - 1].offset;
@@ -49,8 +49,8 @@ __global__ void forces(par_str par, dim_str dim, const box_str* boxes, const FOU
         charges[me] = qv[first + me];
         __syncthreads();
         for (int j = 0; j < min(PER_BOX, (int)dim.space_elem); j++) {
-            const fp w = charges[j] * weight(par, mine, others[j]);
-            const THREE_VECTOR d = {mine.x - others[j].x, mine.y - others[j].y, mine.z - others[j].z};
+            const fp w = charges[j] * weight(par, own, others[j]);
+            const THREE_VECTOR d = {own.x - others[j].x, own.y - others[j].y, own.z - others[j].z};
             sum.v += w;
             sum.x += w * d.x;
             sum.y += w * d.y;

@@ -7,10 +7,10 @@ extern "C" __global__ void sum_blocks(const double* in, double* out, unsigned in
     extern __shared__ __align__(16) double part[];
     unsigned int t = threadIdx.x;
     unsigned int i = blockIdx.x * blockDim.x * 2 + threadIdx.x;
-    double mine = i < n ? in[i] : 0.0;
+    double value = i < n ? in[i] : 0.0;
     if (i + blockDim.x < n)
-        mine += in[i + blockDim.x];
-    part[t] = mine;
+        value += in[i + blockDim.x];
+    part[t] = value;
     __syncthreads();
     for (unsigned int half = blockDim.x / 2; half > 0; half >>= 1) {
         if (t < half)

@@ -86,7 +86,7 @@ class KeyedFrame(RowKernel):
 
     def _partials(self) -> list[str]:
         least, greatest = (f"long long* __restrict__ {self.key.base}_{one.guard}" for one in self.of_keys[1:])
-        cells = ["rows::Word* made"] if self.cells.place == "device" else []
+        cells = ["rows::Word* scratch"] if self.cells.place == "device" else []
         return [f"long long* __restrict__ {self.key.base}_counts", least, greatest, *super()._partials(), *cells]
 
     @property
@@ -113,15 +113,15 @@ class KeyedFrame(RowKernel):
         text = IndentedText()
         # Where one thread does a work, the work has cells of its own.
         text.choose(together=lambda part: self._prepare(part, first.grid * 256))
-        ports = ", ".join(["rows::Word* made", *(declared for declared, _ in self.function.given)])
+        ports = ", ".join(["rows::Word* scratch", *(declared for declared, _ in self.function.given)])
         return ['extern "C" __global__ void', f"{first.name}({ports})", "{", *text.lines, "}", "", *super()._kernel()]
 
     def _prepare(self, text: IndentedText, threads: int) -> None:
         offset = 1
         text.add(f"const long long first = blockIdx.x * 256ll + threadIdx.x, step = {threads};",
-                 "if (first == 0) made[0] = 0;")
+                 "if (first == 0) scratch[0] = 0;")
         for cells in self._shared_cells():
-            text.add(f"rows::start_cells<{cells.one.cell}>(made + {offset}, {cells.one.width}, first, step);")
+            text.add(f"rows::start_cells<{cells.one.cell}>(scratch + {offset}, {cells.one.width}, first, step);")
             offset += cells.one.width * cells.one.words
 
     @property
@@ -149,7 +149,7 @@ class KeyedFrame(RowKernel):
         for cells in self._shared_cells():
             one = cells.one
             if cells.far:
-                text.add(f"rows::Word* const {cells.name} = made + {words};")
+                text.add(f"rows::Word* const {cells.name} = scratch + {words};")
                 words += one.width * one.words
             if not cells.near:
                 continue
@@ -174,7 +174,7 @@ class KeyedFrame(RowKernel):
     @property
     def _own_cell(self) -> str:
         """The number of a key among the cells of a block, in C++."""
-        return "mine" if self.cells.parts > 1 else "key"
+        return "part_key" if self.cells.parts > 1 else "key"
 
     # -- cells --------------------------------------------------------------------------------------------------------
 
@@ -293,8 +293,8 @@ class KeyedFrame(RowKernel):
         self._take_range(text)
         inside = f"key >= 0 && key < {self.groups}"
         if self.cells.parts > 1:
-            text.add("const long long mine = key - part;")
-            inside = f"mine >= 0 && mine < {self._part} && key < {self.groups}"
+            text.add("const long long part_key = key - part;")
+            inside = f"part_key >= 0 && part_key < {self._part} && key < {self.groups}"
         text.add(f"if ({inside}) {{")
         self._cell(text, self.table.lanes, self._cell_step, self._is_shared)
         text.add("}")
@@ -317,7 +317,7 @@ class KeyedFrame(RowKernel):
                  f"key = rows::key_of({self.key.local});")
         self._take_range(text)
         text.add("}", f"rows::Turns<{table.lanes}> turns(key >= 0 && key < {self.groups}, key);",
-                 "while (turns.next()) {", "if (turns.mine()) {")
+                 "while (turns.next()) {", "if (turns.is_own()) {")
         self._cell(text, table.lanes)
         text.add("}", "}", "}")
 
@@ -350,7 +350,7 @@ class KeyedFrame(RowKernel):
                     first = f"{cell.name}_first" if cell.moves else "0"
                     text.add(f"rows::hand_on<{cell.near}>({cell.name}, {cell.one.width}, "
                              f"{f'part * {count}' if parts else '0'}, {cell.in_block}, {cell.side}, {first});")
-            text.add(*(["}"] if parts else []), "const bool all = rows::comes_last(made);")
+            text.add(*(["}"] if parts else []), "const bool all = rows::comes_last(scratch);")
         for cell in cells:
             text.add(f"rows::leave_cells<{cell.one.cell}, {cell.one.functor}>({cell.partial}, {cell.name}, "
                      f"{cell.one.width}, {'all' if device else 'true'});")

@@ -299,10 +299,10 @@ class _Fuser:
             self.add(3, f"{self.type} {self.by_field[read.field].name}_around[{rows + 2}][{lanes + 2}];")
             self._gather(read, level, turn)
         if last:
-            self.add(3, *(f"{self.type} {each.out}_made[{rows}][{lanes}];" for each in self.stored))
+            self.add(3, *(f"{self.type} {each.out}_computed[{rows}][{lanes}];" for each in self.stored))
 
-        def made(field: Carried) -> str:
-            return f"{field.out}_made" if last else f"{field.name}[{level + 1}][{newest}]"
+        def target(field: Carried) -> str:
+            return f"{field.out}_computed" if last else f"{field.name}[{level + 1}][{newest}]"
 
         def neighbour(read: FieldRead, offset: Offset) -> str:
             name, at = self.by_field[read.field].name, f"s - {level + 1}"
@@ -325,15 +325,15 @@ class _Fuser:
                 self.add(3, "if (!sure)")
             self.add(3, "#pragma unroll", f"for (int r = 0; r < {rows}; ++r)")
             self.add(4, "#pragma unroll", f"for (int l = 0; l < {lanes}; ++l)",
-                     "    " + cell.call(lambda write: f"{made(self.by_field[write.field])}[r][l]", neighbour, place,
+                     "    " + cell.call(lambda write: f"{target(self.by_field[write.field])}[r][l]", neighbour, place,
                                         exact=exact))
         written = [self.by_field[write.field] for write in cell.writes]
         for port in self.fields:
             if port not in written and (port.out if last else port.live[level + 1]):
                 self.add(3, "#pragma unroll", f"for (int r = 0; r < {rows}; ++r)",
-                         f"    for (int l = 0; l < {lanes}; ++l) {made(port)}[r][l] = "
+                         f"    for (int l = 0; l < {lanes}; ++l) {target(port)}[r][l] = "
                          f"{port.name}[{level}][{middle}][r][l];")
-        self._keep(level, middle, [(made(each), each) for each in written if each.live[level]])
+        self._keep(level, middle, [(target(each), each) for each in written if each.live[level]])
         if last:
             self._store()
         else:
@@ -405,10 +405,10 @@ class _Fuser:
         self.add(3, f"if (written && s - {self.how.steps} >= first)", "    #pragma unroll",
                  f"    for (int r = 0; r < {self.how.rows}; ++r)", "        if (written >> r & 1) {",
                  "            if (whole) {",
-                 *(f"                vp_store<{lanes}>({each.out}_to + r * region.pitch, {each.out}_made[r]);"
+                 *(f"                vp_store<{lanes}>({each.out}_to + r * region.pitch, {each.out}_computed[r]);"
                    for each in self.stored),
                  "            } else {", f"                for (int l = 0; l < {lanes}; ++l)",
                  "                    if (x + l >= region.low[2] && x + l < region.high[2]) {",
-                 *(f"                        {each.out}_to[r * region.pitch + l] = {each.out}_made[r][l];"
+                 *(f"                        {each.out}_to[r * region.pitch + l] = {each.out}_computed[r][l];"
                    for each in self.stored),
                  "                    }", "            }", "        }")

@@ -62,7 +62,7 @@ def _row(cell: Cell, level: int, fields: Sequence[Carried], how: TimeSteps) -> l
     by_field = {each.field: each for each in fields}
     lines = [f"const {read.c}* __restrict__ {_row_name(read, row)} = "
              f"{_address(by_field[read.field].name, read, row, how)};" for read in cell.reads for row in _rows(read)]
-    lines += [f"{write.c}* __restrict__ {write.name}_made = {by_field[write.field].name}[t + 1][middle][r];"
+    lines += [f"{write.c}* __restrict__ {write.name}_computed = {by_field[write.field].name}[t + 1][middle][r];"
               for write in cell.writes]
     lines += ["const bool alive = deep && r >= above && r < below;",
               "const int from = alive ? max(left, t + 1) : width - t - 1;",
@@ -76,13 +76,13 @@ def _row(cell: Cell, level: int, fields: Sequence[Carried], how: TimeSteps) -> l
         return f"vp_wrapped({index}, region.shape[{axis}])" if how.periodic(axis) else index
 
     lines += [*(["bool sure = true;"] if cell.divides else []), "#pragma GCC ivdep", "for (int l = from; l < to; ++l)",
-              f"    {cell.call(lambda write: f'{write.name}_made[l]', neighbour, place, exact=True)}"]
+              f"    {cell.call(lambda write: f'{write.name}_computed[l]', neighbour, place, exact=True)}"]
     for write in cell.writes:
         if by_field[write.field].live[level]:
-            unchanged = f"{write.name}_made[l] = {by_field[write.field].name}[t][middle][r][l];"
+            unchanged = f"{write.name}_computed[l] = {by_field[write.field].name}[t][middle][r][l];"
             lines += [f"for (int l = t + 1; l < min(from, width - t - 1); ++l) {unchanged}",
                       f"for (int l = max(to, t + 1); l < width - t - 1; ++l) {unchanged}"]
-        lines += _mirrored(f"{write.name}_made", write.field, how)
+        lines += _mirrored(f"{write.name}_computed", write.field, how)
     written = {write.field for write in cell.writes}
     lines += [f"for (int l = 0; l < width; ++l) {each.name}[t + 1][middle][r][l] = {each.name}[t][middle][r][l];"
               for each in fields if each.field not in written and each.live[level]]

@@ -89,9 +89,10 @@ struct Window {
     template <int near, int n> __device__ __forceinline__ void around(int w, int shift, int all)
     {
         if (first >= 0) return;
-        const int lowest = w > 0 && near > n && shift < 14 ? w - 1 : w, mine = lowest < all - near ? lowest : all - near;
-        const int other = atomicCAS(agreed, -1, mine);
-        first = other < 0 ? mine : other;
+        const int lowest = w > 0 && near > n && shift < 14 ? w - 1 : w;
+        const int proposed = lowest < all - near ? lowest : all - near;
+        const int other = atomicCAS(agreed, -1, proposed);
+        first = other < 0 ? proposed : other;
     }
 };
 

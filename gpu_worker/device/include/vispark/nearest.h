@@ -237,7 +237,7 @@ __device__ __forceinline__ void label_all(const R* x, int rows, const FactorsFor
     constexpr int STEPS = (D + 15) / 16, BYTES = N * 32, TILE = T / 2;
     constexpr int WIDE = 16 / sizeof(R), PIECES = 4 / WIDE, SLOT = 256 * sizeof(R);
     const int lane = threadIdx.x % 32, t = lane % 4, g = lane / 4;
-    const int tiles = (rows + TILE - 1) / TILE, mine = threadIdx.x / 32 * 16;
+    const int tiles = (rows + TILE - 1) / TILE, first_row = threadIdx.x / 32 * 16;
     if (tiles == 0) return;
 #if VISPARK_WARPGROUPS
     constexpr int PAIRS = (STEPS + 1) / 2;
@@ -263,7 +263,7 @@ __device__ __forceinline__ void label_all(const R* x, int rows, const FactorsFor
 #endif
     // The rows of the step that is copied next, and where it goes.
     const tensor::Shared slots = tensor::shared_of(staged) + threadIdx.x / 32 * AHEAD * SLOT + lane * 16;
-    int copy_step = 0, copy_row = mine, filled = 0, used = 0;
+    int copy_step = 0, copy_row = first_row, filled = 0, used = 0;
     const R *one, *other;
     auto start = [&] {
         one = x + (long long)min(copy_row + g, rows - 1) * D + WIDE * t;
@@ -338,7 +338,7 @@ __device__ __forceinline__ void label_all(const R* x, int rows, const FactorsFor
         #pragma unroll
         for (int i = 0; i < N / 2; i++) asm volatile("" : "+f"(acc[i])::"memory");
 #endif
-        const int row = tile * TILE + mine;
+        const int row = tile * TILE + first_row;
         int labels[2];
         label<N, K, D, nan>(acc, norms, factors, waiting, open, row, x, rows - row, centres, labels);
         if (t == 0 && row + g < rows && labels[0] >= 0) put(row + g, labels[0]);
@@ -494,7 +494,8 @@ struct Shape {
         const FactorsFor<R> factored = factors(storage, scratch, centres);
         for (long long first = 0; first < rows; first += CHUNK) {
             const int count = (int)min((long long)CHUNK, rows - first);
-            label(x + first * D, count, storage, factored, centres, [&](int row, int label) { out[first + row] = label; });
+            label(x + first * D, count, storage, factored, centres,
+                  [&](int row, int label) { out[first + row] = label; });
             __syncthreads();
         }
     }

@@ -229,8 +229,8 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
     static __device__ __forceinline__ void measure(SharedStorage& storage, const Task& task, const C* centres,
                                                    int team, unsigned half, const Tile& tile, const LateRows& late)
     {
-        const int lane = tensor::thread() % 32, mine = tile.first + half * HALF + lane;
-        const unsigned bits = lane < HALF && mine < late.count ? late[mine].bits : 0;
+        const int lane = tensor::thread() % 32, row = tile.first + half * HALF + lane;
+        const unsigned bits = lane < HALF && row < late.count ? late[row].bits : 0;
         const C* const own = centres + task.first_step * 16;
         await_rows(storage, tile);
         const Distances<C> parts = nearest::measure<HALF, COLUMNS, D, PITCH>(bits, storage.rows[tile.slot][half * HALF],
@@ -286,22 +286,22 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
 
     // The labels of the block's half of every second tile, by four lanes a row.
     static __device__ __forceinline__ void decide(SharedStorage& storage, const Factors& factors, const Task& task,
-                                                  const C* centres, int mine)
+                                                  const C* centres, int decider)
     {
         const int lane = tensor::thread() % 32, row = task.rank * HALF + lane / 4;
         int noted = 0;
         auto take = [&](const Tile& tile) {
-            if (tile.number % DECIDERS != mine) return;
+            if (tile.number % DECIDERS != decider) return;
             float score[N / 4];
             unsigned long long candidates;
-            wait(storage.scored[mine], tile.number / DECIDERS);
-            const float norm = add_parts(storage, mine, score);
-            give_back(storage, task.rank, mine);
+            wait(storage.scored[decider], tile.number / DECIDERS);
+            const float norm = add_parts(storage, decider, score);
+            give_back(storage, task.rank, decider);
             const bool is_row = tile.first + row < task.rows, all = !(norm < factors.limit);
             int label = nearest_by<N>(factors, score, norm, candidates);
             unsigned open = __ballot_sync(~0u, lane % 4 == 0 && is_row && (all || label < 0));
             if (open)
-                open = Late::template note<N>(storage.notes, mine, noted, tile.first + row, open, candidates, all);
+                open = Late::template note<N>(storage.notes, decider, noted, tile.first + row, open, candidates, all);
             if (open) {
                 const float* const rows = task.x + (long long)(tile.first + task.rank * HALF) * D;
                 label = labels_of_open<N, K, D, nan>([&](int i) { return rows + (long long)i * D; }, centres, open,
@@ -310,24 +310,24 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
             tell(storage, task.rank, tile.slot, is_row && label >= 0 ? (unsigned)label : NONE);
         };
         Late::over_tiles(
-            storage.notes, task.rows, take, [&](int epoch) { Late::end_notes(storage.notes, epoch, mine, noted); },
+            storage.notes, task.rows, take, [&](int epoch) { Late::end_notes(storage.notes, epoch, decider, noted); },
             [&](const Tile& tile, const LateRows& late) {
-                if (tile.number % DECIDERS == mine) decide_late(storage, task, centres, mine, tile, late);
+                if (tile.number % DECIDERS == decider) decide_late(storage, task, centres, decider, tile, late);
             });
     }
 
     static __device__ __forceinline__ void decide_late(SharedStorage& storage, const Task& task, const C* centres,
-                                                       int mine, const Tile& tile, const LateRows& late)
+                                                       int decider, const Tile& tile, const LateRows& late)
     {
         const int lane = tensor::thread() % 32, row = task.rank * HALF + lane / 4;
         const bool is_row = tile.first + row < late.count;
         const LateRow one = {is_row ? late[tile.first + row].bits : 0};
-        wait(storage.scored[mine], tile.number / DECIDERS);
-        Distances<C> distances = storage.parts[mine][task.rank].distances[lane / 4];
-        const Distances<C>& others = storage.parts[mine][MEMBERS + task.rank].distances[lane / 4];
+        wait(storage.scored[decider], tile.number / DECIDERS);
+        Distances<C> distances = storage.parts[decider][task.rank].distances[lane / 4];
+        const Distances<C>& others = storage.parts[decider][MEMBERS + task.rank].distances[lane / 4];
         #pragma unroll
         for (int i = 0; i < 3; i++) distances.of[i] += others.of[i];
-        give_back(storage, task.rank, mine);
+        give_back(storage, task.rank, decider);
         const int label = nearest_of_late<COLUMNS, D>(one, distances, is_row, centres, [&](int, LateRow each) {
             return task.x + (late.first() + each.row()) * D;
         });
@@ -394,9 +394,9 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
             wait(storage.labelled[tile.slot], tile.turn);
             wait(storage.full[tile.slot], tile.turn);
             const int label = ((const unsigned char*)storage.labels[tile.slot])[lane % TILE];
-            const int mine = label - group * OWN;
-            const unsigned rows = __ballot_sync(~0u, label != NONE && mine >= 0 && mine < OWN) & 0xffff;
-            add_rows(storage, task, tile.slot, rows, mine, near);
+            const int place = label - group * OWN;
+            const unsigned rows = __ballot_sync(~0u, label != NONE && place >= 0 && place < OWN) & 0xffff;
+            add_rows(storage, task, tile.slot, rows, place, near);
             since += TILE;
             if (since < FLUSH) return;
             flush(task, sums, group, near, started);
@@ -409,7 +409,7 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
 
     // The rows of a tile whose labels are the warp's own, quarter by quarter.
     static __device__ __forceinline__ void add_rows(SharedStorage& storage, const Task& task, int slot, unsigned rows,
-                                                    int mine, float (&near)[OWN * COLUMNS])
+                                                    int place, float (&near)[OWN * COLUMNS])
     {
         const int lane = tensor::thread() % 32;
         #pragma unroll 1
@@ -422,7 +422,7 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
                 #pragma unroll
                 for (int c = 0; c < COLUMNS; c++)
                     row[c] = from[c < COLUMNS - 2 ? lane + c * 32 : min(lane + c * 32, task.columns - 1)];
-                Jump<OWN, COLUMNS>::add(near, __shfl_sync(~0u, mine, number), row);
+                Jump<OWN, COLUMNS>::add(near, __shfl_sync(~0u, place, number), row);
             }
             arrive(storage.empty[slot][quarter]);
         }

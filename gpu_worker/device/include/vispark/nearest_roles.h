@@ -161,8 +161,8 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
             arrive(storage.scored);
         };
         Late::over_tiles(storage.notes, task.rows, take, [](int) {}, [&](const Tile& tile, const LateRows& late) {
-            const int mine = tile.first + number * QUARTER + lane;
-            const unsigned bits = lane < QUARTER && mine < late.count ? late[mine].bits : 0;
+            const int row = tile.first + number * QUARTER + lane;
+            const unsigned bits = lane < QUARTER && row < late.count ? late[row].bits : 0;
             wait(storage.full[tile.slot], tile.turn);
             const Distances<C> distances = measure<QUARTER, (D + 31) / 32, D, D>(
                 bits, storage.rows[tile.slot][number * QUARTER], centres, D);
@@ -303,9 +303,9 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
         Late::over_tiles(storage.notes, task.rows, [&](const Tile& tile) {
             wait(storage.labelled[tile.slot], tile.turn);
             wait(storage.full[tile.slot], tile.turn);
-            const int label = storage.labels[tile.slot][lane % TILE], mine = label - group * OWN;
-            const unsigned rows = __ballot_sync(~0u, label != NONE && mine >= 0 && mine < OWN) & 0xffff;
-            add_rows(storage, tile.slot, rows, mine, q, near);
+            const int label = storage.labels[tile.slot][lane % TILE], place = label - group * OWN;
+            const unsigned rows = __ballot_sync(~0u, label != NONE && place >= 0 && place < OWN) & 0xffff;
+            add_rows(storage, tile.slot, rows, place, q, near);
             since += TILE;
             if (since < FLUSH) return;
             flush(sums, group, q, near, started);
@@ -317,7 +317,7 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
     }
 
     // The rows of a tile whose labels are the group's own, quarter by quarter.
-    static __device__ __forceinline__ void add_rows(SharedStorage& storage, int slot, unsigned rows, int mine, int q,
+    static __device__ __forceinline__ void add_rows(SharedStorage& storage, int slot, unsigned rows, int place, int q,
                                                     float (&near)[OWN * COLUMNS])
     {
         #pragma unroll 1
@@ -330,7 +330,7 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
                 #pragma unroll
                 for (int c = 0; c < COLUMNS; c++)
                     row[c] = from[c < COLUMNS - 1 ? q + c * LANES : min(q + c * LANES, D - 1)];
-                Jump<OWN, COLUMNS>::add(near, __shfl_sync(~0u, mine, number), row);
+                Jump<OWN, COLUMNS>::add(near, __shfl_sync(~0u, place, number), row);
             }
             arrive(storage.empty[slot][quarter]);
         }

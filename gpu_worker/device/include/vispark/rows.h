@@ -236,9 +236,9 @@ template <class Op, int width, class A, class Of, class T, class B, int all>
 __device__ void leave_alone(A* partial, Columns<Op, Of, T, B, all>& columns)
 {
     columns.flush();
-    A* const mine = partial + (long long)blockIdx.x * width;
+    A* const own = partial + (long long)blockIdx.x * width;
     for (int j = 0; j < all; ++j)
-        mine[j < width ? j : 0] = j < width ? (A)columns.column(j) : Op::of(mine[0], (A)columns.column(j));
+        own[j < width ? j : 0] = j < width ? (A)columns.column(j) : Op::of(own[0], (A)columns.column(j));
 }
 
 // -- folds by key ----------------------------------------------------------------------------------------------------
@@ -278,14 +278,14 @@ template <int L> struct Turns {
         __syncwarp();
         return __any_sync(0xffffffffu, rank >= turn);
     }
-    __device__ __forceinline__ bool mine() const { return rank == turn; }
+    __device__ __forceinline__ bool is_own() const { return rank == turn; }
 };
 
 // The cells of a block's threads become its partial: each cell by a warp.
 template <class Op, int width, int threads, class A, class B>
-__device__ __forceinline__ void leave_thread_cells(B* partial, const A* mine)
+__device__ __forceinline__ void leave_thread_cells(B* partial, const A* own)
 {
-    const A* cells = mine - threadIdx.x;
+    const A* cells = own - threadIdx.x;
     barrier();
     for (int i = threadIdx.x / 32; i < width; i += threads / 32) {
         B value = (B)cells[i * threads + threadIdx.x % 32];
@@ -298,9 +298,9 @@ __device__ __forceinline__ void leave_thread_cells(B* partial, const A* mine)
 
 // The cells of a block's warps become its partial.
 template <class Op, int width, int threads, class A>
-__device__ __forceinline__ void leave_warp_cells(A* partial, const A* mine)
+__device__ __forceinline__ void leave_warp_cells(A* partial, const A* own)
 {
-    const A* cells = mine - threadIdx.x / 32 * width;
+    const A* cells = own - threadIdx.x / 32 * width;
     barrier();
     for (int i = threadIdx.x; i < width; i += threads) {
         A value = cells[i];

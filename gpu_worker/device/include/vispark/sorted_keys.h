@@ -40,12 +40,12 @@ template <int GROUPS, int THREADS, int MOST> struct SortedRows {
     __device__ void sort(int count)
     {
         const int warp = threadIdx.x / 32;
-        unsigned short* const mine = counts + warp * GROUPS;
+        unsigned short* const warp_counts = counts + warp * GROUPS;
         const unsigned before = (1u << threadIdx.x % 32) - 1;
         for (int i = threadIdx.x; i < WARPS * GROUPS; i += THREADS) counts[i] = 0;
         barrier();
         each(count, [&](int, int key, unsigned same) {
-            if (key != NONE && !(same & before)) mine[key] += __popc(same);
+            if (key != NONE && !(same & before)) warp_counts[key] += __popc(same);
         });
         barrier();
         int sum = 0;
@@ -66,11 +66,11 @@ template <int GROUPS, int THREADS, int MOST> struct SortedRows {
         if (threadIdx.x == THREADS - 1) starts[GROUPS] = place;
         barrier();
         each(count, [&](int row, int key, unsigned same) {
-            const int place = key != NONE ? mine[key] : 0;
+            const int place = key != NONE ? warp_counts[key] : 0;
             __syncwarp();
             if (key == NONE) return;
             order[place + __popc(same & before)] = (unsigned short)row;
-            if (!(same & before)) mine[key] = (unsigned short)(place + __popc(same));
+            if (!(same & before)) warp_counts[key] = (unsigned short)(place + __popc(same));
         });
         barrier();
     }

@@ -211,16 +211,16 @@ __device__ __forceinline__ void join_cluster()
     asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 // The address, in the shared memory of another block of the cluster, of what lies at `mine` in the own.
-__device__ __forceinline__ unsigned there_of(const void* mine, unsigned rank)
+__device__ __forceinline__ unsigned there_of(const void* local, unsigned rank)
 {
     unsigned at;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(shared_of(mine)), "r"(rank));
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(shared_of(local)), "r"(rank));
     return at;
 }
-__device__ __forceinline__ int there(const int* mine, unsigned rank)
+__device__ __forceinline__ int there(const int* local, unsigned rank)
 {
     int value;
-    asm volatile("ld.shared::cluster.s32 %0, [%1];" : "=r"(value) : "r"(there_of(mine, rank)) : "memory");
+    asm volatile("ld.shared::cluster.s32 %0, [%1];" : "=r"(value) : "r"(there_of(local, rank)) : "memory");
     return value;
 }
 // A barrier of any block of the cluster is told of all that was written before, in shared memory of either; who waits
@@ -235,26 +235,26 @@ __device__ __forceinline__ void wait_for_cluster(unsigned bar, unsigned parity)
                  "%1;\n@!done bra again;\n}\n" ::"r"(bar), "r"(parity) : "memory");
 }
 // Stores there, which that block's barrier is told of.
-__device__ __forceinline__ void send(float* mine, unsigned rank, float4 v, const void* bar)
+__device__ __forceinline__ void send(float* local, unsigned rank, float4 v, const void* bar)
 {
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];"
-                 ::"r"(there_of(mine, rank)), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(there_of(bar, rank))
+                 ::"r"(there_of(local, rank)), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(there_of(bar, rank))
                  : "memory");
 }
-__device__ __forceinline__ void send(float* mine, unsigned rank, float2 v, const void* bar)
+__device__ __forceinline__ void send(float* local, unsigned rank, float2 v, const void* bar)
 {
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(
-                     there_of(mine, rank)), "f"(v.x), "f"(v.y), "r"(there_of(bar, rank)) : "memory");
+                     there_of(local, rank)), "f"(v.x), "f"(v.y), "r"(there_of(bar, rank)) : "memory");
 }
-__device__ __forceinline__ void send(float* mine, unsigned rank, float v, const void* bar)
+__device__ __forceinline__ void send(float* local, unsigned rank, float v, const void* bar)
 {
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(
-                     there_of(mine, rank)), "f"(v), "r"(there_of(bar, rank)) : "memory");
+                     there_of(local, rank)), "f"(v), "r"(there_of(bar, rank)) : "memory");
 }
-__device__ __forceinline__ void send(unsigned long long* mine, unsigned rank, unsigned long long v, const void* bar)
+__device__ __forceinline__ void send(unsigned long long* local, unsigned rank, unsigned long long v, const void* bar)
 {
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"r"(
-                     there_of(mine, rank)), "l"(v), "r"(there_of(bar, rank)) : "memory");
+                     there_of(local, rank)), "l"(v), "r"(there_of(bar, rank)) : "memory");
 }
 __device__ __forceinline__ void arrive_there(const void* bar, unsigned rank)
 {

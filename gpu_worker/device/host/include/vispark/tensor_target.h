@@ -61,7 +61,7 @@ inline void expect(Shared bar, unsigned) { arrive(bar); }
 inline void add_once(Shared to, const void* from, unsigned bytes, Shared) { __builtin_memcpy(to, from, bytes); }
 
 // A cluster of one block.
-inline int there(const int* mine, unsigned) { return *mine; }
+inline int there(const int* local, unsigned) { return *local; }
 inline void arrive_in_cluster(const void* bar, unsigned) { arrive(shared_of(bar)); }
 inline void wait_for_cluster(Shared bar, unsigned parity) { wait(bar, parity); }
 
