@@ -6,49 +6,49 @@
 // so the last bits, differ from run to run.
 #define ROWS 128
 #define DEPTH 16
-#define EACH 8
-#define MINE ((K + 15) / 16)
+#define LANE_ROWS 8
+#define LANE_COLUMNS ((K + 15) / 16)
 
 extern "C" __global__ void __launch_bounds__(256)
 nearest(const float* __restrict__ points, const float* __restrict__ centers, const float* __restrict__ squares,
         int* __restrict__ labels, int n)
 {
-    __shared__ float x[DEPTH][ROWS + 4], c[DEPTH][16 * MINE];
+    __shared__ float x[DEPTH][ROWS + 4], c[DEPTH][16 * LANE_COLUMNS];
     __shared__ float best[16][ROWS];
     __shared__ int which[16][ROWS];
     const int group = threadIdx.x % 16, lane = threadIdx.x / 16;
     const long long first = (long long)blockIdx.x * ROWS;
-    float sums[EACH][MINE] = {};
+    float sums[LANE_ROWS][LANE_COLUMNS] = {};
     for (int start = 0; start < D; start += DEPTH) {
         for (int i = threadIdx.x; i < ROWS * DEPTH; i += 256) {
             const int row = i / DEPTH, k = i % DEPTH;
             x[k][row] = first + row < n && start + k < D ? points[(first + row) * D + start + k] : 0;
         }
-        for (int i = threadIdx.x; i < 16 * MINE * DEPTH; i += 256) {
+        for (int i = threadIdx.x; i < 16 * LANE_COLUMNS * DEPTH; i += 256) {
             const int center = i / DEPTH, k = i % DEPTH;
             c[k][center] = center < K && start + k < D ? centers[center * D + start + k] : 0;
         }
         __syncthreads();
 #pragma unroll
         for (int k = 0; k < DEPTH; ++k) {
-            float rows[EACH];
+            float rows[LANE_ROWS];
 #pragma unroll
-            for (int i = 0; i < EACH; ++i)
-                rows[i] = x[k][lane * EACH + i];
+            for (int i = 0; i < LANE_ROWS; ++i)
+                rows[i] = x[k][lane * LANE_ROWS + i];
 #pragma unroll
-            for (int j = 0; j < MINE; ++j) {
+            for (int j = 0; j < LANE_COLUMNS; ++j) {
                 const float center = c[k][j * 16 + group];
 #pragma unroll
-                for (int i = 0; i < EACH; ++i)
+                for (int i = 0; i < LANE_ROWS; ++i)
                     sums[i][j] += rows[i] * center;
             }
         }
         __syncthreads();
     }
-    for (int i = 0; i < EACH; ++i) {
+    for (int i = 0; i < LANE_ROWS; ++i) {
         float least = 1e38f;
         int at = 0;
-        for (int j = 0; j < MINE; ++j) {
+        for (int j = 0; j < LANE_COLUMNS; ++j) {
             const int center = j * 16 + group;
             const float distance = center < K ? squares[center] - 2 * sums[i][j] : 2e38f;
             if (distance < least) {
@@ -56,8 +56,8 @@ nearest(const float* __restrict__ points, const float* __restrict__ centers, con
                 at = center;
             }
         }
-        best[group][lane * EACH + i] = least;
-        which[group][lane * EACH + i] = at;
+        best[group][lane * LANE_ROWS + i] = least;
+        which[group][lane * LANE_ROWS + i] = at;
     }
     __syncthreads();
     for (int row = threadIdx.x; row < ROWS && first + row < n; row += 256) {

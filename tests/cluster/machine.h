@@ -39,14 +39,14 @@ inline void fail(const char* why)
 
 // A barrier in shared memory: what each phase expects, what this one lacks, its number, and bytes that are to come.
 struct Barrier {
-    unsigned char each, lacking;
+    unsigned char expected, lacking;
     unsigned short phase;
     int bytes;
     void settle()
     {
         if (lacking || bytes) return;
         phase ^= 1;
-        lacking = each;
+        lacking = expected;
     }
     void arrive()
     {

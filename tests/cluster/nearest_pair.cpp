@@ -30,7 +30,7 @@ template <int K, int D, int SLOTS, class C> void check(int rows, unsigned seed)
     std::mt19937 dice(seed);
     std::normal_distribution<float> normal;
     std::vector<C> centres(K * D);
-    for (C& each : centres) each = (C)normal(dice);
+    for (C& number : centres) number = (C)normal(dice);
     std::copy_n(centres.begin(), D, centres.end() - D);     // the last is the first
     const std::vector<float> points = rows_of<K, D>(rows, centres, seed + 1);
     std::vector<float> x(points.size() + 16);

@@ -100,19 +100,19 @@ class Launches {
         if (!launch.status->compare_exchange_strong(none, unwanted) && none != unwanted) return;
         Segment code = {launch.code, 0, 0};
         if (!dl_iterate_phdr(find_segment, &code)) return;
-        for (Interruptible* each = launch.threads; each; each = each->next) {
-            each->low.store(code.low);
-            each->high.store(code.high);
-            pthread_kill(each->thread, LEAVE);
+        for (Interruptible* thread = launch.threads; thread; thread = thread->next) {
+            thread->low.store(code.low);
+            thread->high.store(code.high);
+            pthread_kill(thread->thread, LEAVE);
         }
     }
 
     // Whether there are launches; those whose client is gone are asked to end.
     bool look(int unwanted, bool& are_left) {
         Held held(lock);
-        for (Running* each = first; each; each = each->next) {
-            if (!each->client->is_given_up()) continue;
-            leave(*each, unwanted);
+        for (Running* running = first; running; running = running->next) {
+            if (!running->client->is_given_up()) continue;
+            leave(*running, unwanted);
             are_left = true;
         }
         return first;

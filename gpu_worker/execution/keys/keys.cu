@@ -169,9 +169,9 @@ __global__ void tuple_parts(const u64* items, int count, long long rows, long lo
     for (long long row = (long long)blockIdx.x * blockDim.x + threadIdx.x; row < rows; row += all) {
         u64 words[MOST_ITEMS], hash = 0x345678;
         bool is_nan = false;
-        for (int each = 0; each < count; ++each) {
-            const Item item = item_at(items, count, each, row);
-            words[each] = item.word;
+        for (int number = 0; number < count; ++number) {
+            const Item item = item_at(items, count, number, row);
+            words[number] = item.word;
             hash = (hash ^ (u64)item.hash) * 1000003 & ~(1ull << 63);
             is_nan = is_nan || item.is_nan;
         }
@@ -297,9 +297,9 @@ __global__ void place_rows(const u64* table, int runs, int size, const W* words,
         u64 total;
         const u64 start = sum_before(totals[threadIdx.x], shared, &total);
         unsigned place = (unsigned)start + counts[tile.counts_of(threadIdx.x) + tile.place];
-        for (int each = 0; each < WARPS; ++each) {
-            const unsigned here = next[each][threadIdx.x];
-            next[each][threadIdx.x] = place;
+        for (int warp = 0; warp < WARPS; ++warp) {
+            const unsigned here = next[warp][threadIdx.x];
+            next[warp][threadIdx.x] = place;
             place += here;
         }
         __syncthreads();

@@ -114,14 +114,14 @@ __device__ __forceinline__ void move_chunks(const C* in, const u64* to, const un
     for (unsigned base = first; base < all; base += AHEAD * step) {
         C read[AHEAD];
         VISPARK_UNROLL
-        for (int each = 0; each < AHEAD; ++each) {
-            const unsigned at = base + each * step, row = chunks == 1 ? at : at / chunks;
-            if (at < all) read[each] = in[source[row] * chunks + (at - row * chunks)];
+        for (int turn = 0; turn < AHEAD; ++turn) {
+            const unsigned at = base + turn * step, row = chunks == 1 ? at : at / chunks;
+            if (at < all) read[turn] = in[source[row] * chunks + (at - row * chunks)];
         }
         VISPARK_UNROLL
-        for (int each = 0; each < AHEAD; ++each) {
-            const unsigned at = base + each * step, row = chunks == 1 ? at : at / chunks;
-            if (at < all) ((C*)to[part[row]])[at] = read[each];
+        for (int turn = 0; turn < AHEAD; ++turn) {
+            const unsigned at = base + turn * step, row = chunks == 1 ? at : at / chunks;
+            if (at < all) ((C*)to[part[row]])[at] = read[turn];
         }
     }
 }
@@ -202,12 +202,12 @@ move_rows(const u64* table, int inputs, int keys, long long parts, u64 inverse, 
         constexpr int OWN = DIGITS / THREADS;
         u64 all = 0, sum = 0;
         VISPARK_UNROLL
-        for (int each = 0; each < OWN; ++each)
-            for (int of = 0; of < WARPS; ++of) all += counted[of][threadIdx.x * OWN + each];
+        for (int offset = 0; offset < OWN; ++offset)
+            for (int of = 0; of < WARPS; ++of) all += counted[of][threadIdx.x * OWN + offset];
         unsigned place = (unsigned)sum_before(all, to, &sum);
         VISPARK_UNROLL
-        for (int each = 0; each < OWN; ++each) {
-            const int digit = threadIdx.x * OWN + each;
+        for (int offset = 0; offset < OWN; ++offset) {
+            const int digit = threadIdx.x * OWN + offset;
             begins[digit] = (unsigned short)place;
             for (int of = 0; of < WARPS; ++of) {
                 const unsigned here = counted[of][digit];

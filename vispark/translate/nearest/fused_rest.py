@@ -362,7 +362,7 @@ class _Frame(RowKernel):
         else:
             text.choose(lambda part: self._values_on_host(part, by_key, cells, f"{operands}, {sums}"),
                         lambda part: self._values_by_label(part, by_key, cells, f"{operands}, {sums}"))
-        text.add(f"nearest::each<{shape.centres}>(storage, [&](int k, long long count) {{")
+        text.add(f"nearest::for_each<{shape.centres}>(storage, [&](int k, long long count) {{")
         for number, store in enumerate(by_key.stores):
             if store not in ("", "computed", "least", "greatest"):
                 text.add(f"({cells[number]})[k] = {store};")

@@ -342,7 +342,7 @@ class NearestShape:
         body = [f"{SUMS[self.rows]}* const sums = partial_{sums} + {self._number} * {accumulated[sums].width}ll;",
                 *self._either("if (!Way::fold(x, work.count, storage, centres, sums)) return;",
                               "Shape::fold(x, work.count, storage, image, centres, sums);"),
-                f"nearest::each<{self.centres}>(storage, [&](int k, long long count) {{"]
+                f"nearest::for_each<{self.centres}>(storage, [&](int k, long long count) {{"]
         last = []
         for number, store in enumerate(stores):
             if store in ("least", "greatest"):

@@ -561,7 +561,7 @@ struct Shape {
 namespace nearest {
 
 // What a work leaves beside the sums: `put(k, count)` for each centre; the least and the greatest label that occurs.
-template <int K, class Storage, class Put> __device__ __forceinline__ void each(const Storage& storage, Put put)
+template <int K, class Storage, class Put> __device__ __forceinline__ void for_each(const Storage& storage, Put put)
 {
     for (int k = vispark::own_place(); k < K; k += vispark::places()) put(k, storage.counts[k]);
 }

@@ -328,8 +328,8 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
         #pragma unroll
         for (int i = 0; i < 3; i++) distances.of[i] += others.of[i];
         give_back(storage, task.rank, decider);
-        const int label = nearest_of_late<COLUMNS, D>(one, distances, is_row, centres, [&](int, LateRow each) {
-            return task.x + (late.first() + each.row()) * D;
+        const int label = nearest_of_late<COLUMNS, D>(one, distances, is_row, centres, [&](int, LateRow late_row) {
+            return task.x + (late.first() + late_row.row()) * D;
         });
         tell(storage, task.rank, tile.slot, is_row ? (unsigned)label : NONE);
     }

@@ -60,7 +60,7 @@ struct Multiply {
                                                 bool start)
     {
         typedef Pack<W, sizeof(W) * BROAD < 16 ? BROAD : 16 / sizeof(W)> Some;
-        constexpr int each = sizeof(Some) / sizeof(W);
+        constexpr int lanes = sizeof(Some) / sizeof(W);
         W sum[HIGH][BROAD];
         VISPARK_UNROLL
         for (int r = 0; r < HIGH; ++r)
@@ -74,14 +74,14 @@ struct Multiply {
             for (int r = 0; r < HIGH; ++r) left[r] = *(const Pack<A, READ>*)(rows + r * ALONG * STRIDE + k);
             VISPARK_UNROLL
             for (int i = 0; i < READ; ++i) {
-                Some right[BROAD / each];
+                Some right[BROAD / lanes];
                 VISPARK_UNROLL
-                for (int c = 0; c < BROAD / each; ++c)
-                    right[c] = *(const Some*)(part + (k + i) * WIDE + column + c * each);
+                for (int c = 0; c < BROAD / lanes; ++c)
+                    right[c] = *(const Some*)(part + (k + i) * WIDE + column + c * lanes);
                 VISPARK_UNROLL
                 for (int r = 0; r < HIGH; ++r)
                     VISPARK_UNROLL
-                    for (int c = 0; c < BROAD; ++c) sum[r][c] += (W)left[r].item[i] * right[c / each].item[c % each];
+                    for (int c = 0; c < BROAD; ++c) sum[r][c] += (W)left[r].item[i] * right[c / lanes].item[c % lanes];
             }
         }
         VISPARK_UNROLL

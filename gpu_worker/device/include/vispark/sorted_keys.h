@@ -9,7 +9,7 @@ namespace rows {
 // At most MOST rows in the order of their keys below GROUPS, by all THREADS of a block. Each warp sorts a share of them;
 // `counts` says how many of a key's rows a warp has, and then where its next one goes.
 template <int GROUPS, int THREADS, int MOST> struct SortedRows {
-    static constexpr int WARPS = THREADS / 32, EACH = (GROUPS + THREADS - 1) / THREADS, NONE = 0xffff;
+    static constexpr int WARPS = THREADS / 32, OWN = (GROUPS + THREADS - 1) / THREADS, NONE = 0xffff;
     static_assert(GROUPS < NONE && MOST < NONE, "16 bits");
     unsigned short *counts, *keys, *order;
     int *starts, *sums;
@@ -27,7 +27,7 @@ template <int GROUPS, int THREADS, int MOST> struct SortedRows {
     }
 
     // Calls `take(row, key, mask of the warp's rows with this key)` for a warp's share of the rows, 32 at a time.
-    template <class Take> __device__ __forceinline__ void each(int count, Take take) const
+    template <class Take> __device__ __forceinline__ void for_each(int count, Take take) const
     {
         const int share = (count + THREADS - 1) / THREADS * 32, first = threadIdx.x / 32 * share;
         for (int start = first; start < first + share; start += 32) {
@@ -44,18 +44,18 @@ template <int GROUPS, int THREADS, int MOST> struct SortedRows {
         const unsigned before = (1u << threadIdx.x % 32) - 1;
         for (int i = threadIdx.x; i < WARPS * GROUPS; i += THREADS) counts[i] = 0;
         barrier();
-        each(count, [&](int, int key, unsigned same) {
+        for_each(count, [&](int, int key, unsigned same) {
             if (key != NONE && !(same & before)) warp_counts[key] += __popc(same);
         });
         barrier();
         int sum = 0;
-        for (int key = threadIdx.x * EACH; key < (int)(threadIdx.x + 1) * EACH && key < GROUPS; ++key)
+        for (int key = threadIdx.x * OWN; key < (int)(threadIdx.x + 1) * OWN && key < GROUPS; ++key)
             for (int other = 0; other < WARPS; ++other) sum += counts[other * GROUPS + key];
         sums[threadIdx.x] = sum;
         barrier();
         int place = 0;
         for (int other = 0; other < (int)threadIdx.x; ++other) place += sums[other];
-        for (int key = threadIdx.x * EACH; key < (int)(threadIdx.x + 1) * EACH && key < GROUPS; ++key) {
+        for (int key = threadIdx.x * OWN; key < (int)(threadIdx.x + 1) * OWN && key < GROUPS; ++key) {
             starts[key] = place;
             for (int other = 0; other < WARPS; ++other) {
                 const int rows = counts[other * GROUPS + key];
@@ -65,7 +65,7 @@ template <int GROUPS, int THREADS, int MOST> struct SortedRows {
         }
         if (threadIdx.x == THREADS - 1) starts[GROUPS] = place;
         barrier();
-        each(count, [&](int row, int key, unsigned same) {
+        for_each(count, [&](int row, int key, unsigned same) {
             const int place = key != NONE ? warp_counts[key] : 0;
             __syncwarp();
             if (key == NONE) return;

@@ -24,19 +24,19 @@ struct TensorMultiply {
     static constexpr int DOWN = ROWS / 16;
     static constexpr bool ODD = STRIDE % 2 == 1 && MOST % 32 == 0, WHOLE = MOST >= terms;
     // The tiles that a warp multiplies rows with at once, by what all of its turns take: rows are split once for each.
-    static __device__ constexpr int turns(int each)
+    static __device__ constexpr int turns(int tiles)
     {
-        return (DOWN * ((TILES + each - 1) / each) + WARPS - 1) / WARPS * (4 + each);
+        return (DOWN * ((TILES + tiles - 1) / tiles) + WARPS - 1) / WARPS * (4 + tiles);
     }
     static __device__ constexpr int best()
     {
         int least = 1;
-        for (int each = 2; each <= 4; ++each)
-            if (turns(each) < turns(least)) least = each;
+        for (int tiles = 2; tiles <= 4; ++tiles)
+            if (turns(tiles) < turns(least)) least = tiles;
         return least;
     }
-    static constexpr int EACH = best();
-    static constexpr int GROUPS = (TILES + EACH - 1) / EACH, STEPS = MOST / 8, FLUSHED = 8;
+    static constexpr int AT_ONCE = best();
+    static constexpr int GROUPS = (TILES + AT_ONCE - 1) / AT_ONCE, STEPS = MOST / 8, FLUSHED = 8;
     static_assert(ROWS % 16 == 0 && MOST % 8 == 0, "whole steps of whole tiles");
 
     // The parts of two numbers of the matrix, as a lane has them of a step.
@@ -79,7 +79,7 @@ struct TensorMultiply {
             VISPARK_PRAGMA(unroll 1)
             for (int item = warp; item < DOWN * GROUPS; item += WARPS)
                 some(products + item % DOWN * 16 * PITCH, rows + item % DOWN * 16 * STRIDE + FIRST + first,
-                     (const Parts*)part, item / DOWN * EACH, first, matrix);
+                     (const Parts*)part, item / DOWN * AT_ONCE, first, matrix);
         }
     }
 
@@ -89,10 +89,10 @@ struct TensorMultiply {
     {
         const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
         // Products of parts are added up apart, so that they need not wait for each other.
-        constexpr int CHAINS = EACH < 3 ? 3 : 2;
-        float near[CHAINS][EACH][4], sum[EACH][4];
+        constexpr int CHAINS = AT_ONCE < 3 ? 3 : 2;
+        float near[CHAINS][AT_ONCE][4], sum[AT_ONCE][4];
         VISPARK_UNROLL
-        for (int n = 0; n < EACH; ++n)
+        for (int n = 0; n < AT_ONCE; ++n)
             VISPARK_UNROLL
             for (int e = 0; e < 4; ++e) {
                 sum[n][e] = 0.0f;
@@ -114,24 +114,24 @@ struct TensorMultiply {
                 down[1].set(is_here ? lower[here] : 0.0f);
                 down[2].set(is_there ? upper[there] : 0.0f);
                 down[3].set(is_there ? lower[there] : 0.0f);
-                tensor::Halves across[EACH][2];
+                tensor::Halves across[AT_ONCE][2];
                 VISPARK_UNROLL
-                for (int n = 0; n < EACH; ++n) {
+                for (int n = 0; n < AT_ONCE; ++n) {
                     // Beyond the last tile a warp multiplies by it again, and leaves that.
-                    const int here = TILES % EACH && tile + n >= TILES ? TILES - 1 : tile + n;
+                    const int here = TILES % AT_ONCE && tile + n >= TILES ? TILES - 1 : tile + n;
                     const Parts both = part[(step * TILES + here) * 32 + lane];
                     across[n][0].high = both.high[0], across[n][0].low = both.low[0];
                     across[n][1].high = both.high[1], across[n][1].low = both.low[1];
                 }
                 VISPARK_UNROLL
-                for (int n = 0; n < EACH; ++n) tensor::multiply_part<0>(near[0][n], down, across[n]);
+                for (int n = 0; n < AT_ONCE; ++n) tensor::multiply_part<0>(near[0][n], down, across[n]);
                 VISPARK_UNROLL
-                for (int n = 0; n < EACH; ++n) tensor::multiply_part<2>(near[CHAINS - 1][n], down, across[n]);
+                for (int n = 0; n < AT_ONCE; ++n) tensor::multiply_part<2>(near[CHAINS - 1][n], down, across[n]);
                 VISPARK_UNROLL
-                for (int n = 0; n < EACH; ++n) tensor::multiply_part<1>(near[CHAINS - 2][n], down, across[n]);
+                for (int n = 0; n < AT_ONCE; ++n) tensor::multiply_part<1>(near[CHAINS - 2][n], down, across[n]);
             }
             VISPARK_UNROLL
-            for (int n = 0; n < EACH; ++n)
+            for (int n = 0; n < AT_ONCE; ++n)
                 VISPARK_UNROLL
                 for (int e = 0; e < 4; ++e) {
                     float both = near[0][n][e];
@@ -145,12 +145,12 @@ struct TensorMultiply {
         // Numbers that have no parts are found by their products.
         bool odd = false;
         VISPARK_UNROLL
-        for (int n = 0; n < EACH; ++n)
+        for (int n = 0; n < AT_ONCE; ++n)
             VISPARK_UNROLL
             for (int e = 0; e < 4; ++e) odd |= !(fabsf(sum[n][e]) < tensor::SPLIT_MOST);
         const bool plain = __any_sync(0xffffffffu, odd);
         VISPARK_UNROLL
-        for (int n = 0; n < EACH; ++n)
+        for (int n = 0; n < AT_ONCE; ++n)
             VISPARK_UNROLL
             for (int e = 0; e < 4; ++e) {
                 const int i = g + e / 2 * 8, j = (tile + n) * 8 + t * 2 + e % 2;
