@@ -78,8 +78,8 @@ ssize_t sendmsg(int sock, const struct msghdr *message, int flags)
 { FAIL(SENDMSG, -1); return NEXT(sendmsg)(sock, message, flags); }
 ssize_t recvmsg(int sock, struct msghdr *message, int flags)
 { FAIL(RECVMSG, -1); return NEXT(recvmsg)(sock, message, flags); }
-int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *given)
-{ int error = refused(THREAD); return error ? error : NEXT(pthread_create)(thread, attributes, run, given); }
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument)
+{ int error = refused(THREAD); return error ? error : NEXT(pthread_create)(thread, attributes, run, argument); }
 int accept4(int sock, struct sockaddr *address, socklen_t *size, int flags)
 { FAIL(ACCEPT, -1); return NEXT(accept4)(sock, address, size, flags); }
 int epoll_ctl(int file, int what, int other, struct epoll_event *event)
@@ -88,11 +88,11 @@ int fcntl64(int file, int what, ...)
 {
     va_list rest;
     va_start(rest, what);
-    void *given = va_arg(rest, void *);
+    void *argument = va_arg(rest, void *);
     va_end(rest);
     if (what == F_DUPFD_CLOEXEC)
         FAIL(DUP, -1);
-    return (int)syscall(SYS_fcntl, file, what, given);
+    return (int)syscall(SYS_fcntl, file, what, argument);
 }
 int open64(const char *path, int flags, ...)
 {

@@ -102,8 +102,8 @@ __device__ __forceinline__ complex_t<double> complex_exponential(double x, doubl
 }
 template <class T> __device__ __forceinline__ complex_t<T> complex_exp(complex_t<T> a)
 {
-    const complex_t<double> found = complex_exponential(a.re, a.im);
-    return complex_t<T>((T)found.re, (T)found.im);
+    const complex_t<double> result = complex_exponential(a.re, a.im);
+    return complex_t<T>((T)result.re, (T)result.im);
 }
 // The logarithm of a complex number's size; near one and far from it as exact as elsewhere.
 __device__ __forceinline__ double log_of_size(double re, double im)
@@ -170,8 +170,8 @@ template <class T> __device__ __forceinline__ complex_t<T> complex_power(complex
     }
     const double size = log_of_size(a.re, a.im), angle = atan2((double)a.im, (double)a.re);
     const complex_t<double> exponent = complex_product(complex_t<double>(b.re, b.im), complex_t<double>(size, angle));
-    const complex_t<double> found = complex_exponential(exponent.re, exponent.im);
-    return complex_t<T>((T)found.re, (T)found.im);
+    const complex_t<double> result = complex_exponential(exponent.re, exponent.im);
+    return complex_t<T>((T)result.re, (T)result.im);
 }
 // Of zero it has no infinite part, as in NumPy.
 template <class T> __device__ __forceinline__ complex_t<T> complex_reciprocal(complex_t<T> a)
@@ -193,13 +193,13 @@ template <class T> __device__ __forceinline__ complex_t<T> complex_sign(complex_
 }
 template <class T> __device__ __forceinline__ complex_t<T> complex_log2(complex_t<T> a)
 {
-    const complex_t<double> found = complex_log(complex_t<double>(a));
-    return complex_t<T>((T)(found.re * 1.4426950408889634), (T)(found.im * 1.4426950408889634));
+    const complex_t<double> result = complex_log(complex_t<double>(a));
+    return complex_t<T>((T)(result.re * 1.4426950408889634), (T)(result.im * 1.4426950408889634));
 }
 template <class T> __device__ __forceinline__ complex_t<T> complex_log10(complex_t<T> a)
 {
-    const complex_t<double> found = complex_log(complex_t<double>(a));
-    return complex_t<T>((T)(found.re * 0.4342944819032518), (T)(found.im * 0.4342944819032518));
+    const complex_t<double> result = complex_log(complex_t<double>(a));
+    return complex_t<T>((T)(result.re * 0.4342944819032518), (T)(result.im * 0.4342944819032518));
 }
 template <class T> __device__ __forceinline__ complex_t<T> complex_log1p(complex_t<T> a)
 {

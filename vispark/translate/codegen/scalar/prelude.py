@@ -142,10 +142,10 @@ template <bool exact, class T> __device__ __forceinline__ T common_quotient(T a,
 {
     if (exact) return a / b;
     const divisor_t<T> by(b);
-    const T q = a * by.factor, found = fused_sum(fused_sum(by.size, q, -a), -by.factor, q);
+    const T q = a * by.factor, quotient = fused_sum(fused_sum(by.size, q, -a), -by.factor, q);
     // Infinities have become NaN, which is not at least anything; a NaN of the dividend stays one.
-    sure = sure & ((fabs(found) >= by.least) | !(fabs(a) > by.zero));
-    return found * by.signum;
+    sure = sure & ((fabs(quotient) >= by.least) | !(fabs(a) > by.zero));
+    return quotient * by.signum;
 }
 
 // NumPy's maximum and minimum give NaN where an operand is; fmax and fmin the other operand.
@@ -168,16 +168,16 @@ template <class T> __device__ __forceinline__ bool sign_bit(T a) { return copysi
 template <class T> __device__ __forceinline__ T log_add_exp(T a, T b)
 {
     if (a == b) return a + T(0.6931471805599453);
-    const T apart = a - b, least = apart > 0 ? -apart : apart;
-    if (sizeof(T) == 4) return (apart > 0 ? a : b) + log1pf(expf((float)least));
-    return (T)((apart > 0 ? a : b) + log1p(exp((double)least)));
+    const T difference = a - b, least = difference > 0 ? -difference : difference;
+    if (sizeof(T) == 4) return (difference > 0 ? a : b) + log1pf(expf((float)least));
+    return (T)((difference > 0 ? a : b) + log1p(exp((double)least)));
 }
 template <class T> __device__ __forceinline__ T log_add_exp2(T a, T b)
 {
     if (a == b) return a + T(1);
-    const double apart = (double)a - b, scale = 1.4426950408889634;
-    return apart > 0 ? a + (T)(scale * log1p(exp2(-apart))) : apart <= 0 ? b + (T)(scale * log1p(exp2(apart))) :
-           (T)apart;
+    const double difference = (double)a - b, scale = 1.4426950408889634;
+    return difference > 0 ? a + (T)(scale * log1p(exp2(-difference)))
+                          : difference <= 0 ? b + (T)(scale * log1p(exp2(difference))) : (T)difference;
 }
 template <class T> __device__ __forceinline__ unsigned long long unsigned_absolute(T a)
 {
@@ -271,10 +271,10 @@ template <class T> __device__ __forceinline__ bool sorts_behind(T a, T b) { retu
 template <int n, class Order> __device__ __forceinline__ void by_network(Order exchange)
 {
     for (int merged = 1; merged < n; merged *= 2)
-        for (int apart = merged; apart > 0; apart /= 2)
-            for (int first = apart % merged; first + apart < n; first += 2 * apart)
-                for (int i = first; i < first + apart && i + apart < n; ++i)
-                    if (i / (2 * merged) == (i + apart) / (2 * merged)) exchange(i, i + apart);
+        for (int distance = merged; distance > 0; distance /= 2)
+            for (int first = distance % merged; first + distance < n; first += 2 * distance)
+                for (int i = first; i < first + distance && i + distance < n; ++i)
+                    if (i / (2 * merged) == (i + distance) / (2 * merged)) exchange(i, i + distance);
 }
 template <int n, class T> __device__ __forceinline__ void sort_row(T* row)
 {
@@ -323,9 +323,9 @@ __device__ __forceinline__ double round_digits(double x, double power)
     if (!(fabs(scaled) < 9007199254740992.0)) return x;
     const double lost = fma(x, power, -scaled);
     double whole = rint(scaled);
-    const double apart = scaled - whole;
-    if (apart == 0.5 && lost > 0) whole += 1;
-    if (apart == -0.5 && lost < 0) whole -= 1;
+    const double fraction = scaled - whole;
+    if (fraction == 0.5 && lost > 0) whole += 1;
+    if (fraction == -0.5 && lost < 0) whole -= 1;
     return whole / power;
 }
 template <class P, class V> __device__ __forceinline__ double interpolate(double at, int count, P places, V values,
@@ -357,20 +357,20 @@ template <class T> __device__ __forceinline__ T hypotenuse(T a, T b) { return vi
 
 // The root of a sum of squares, scaled by a power of two, with what is lost of each and of the root itself, as Python
 // has it. fma() in place of * keeps compilers from joining a product with the sum after it.
-template <int count> __device__ __forceinline__ double vector_length(const double (&given)[count])
+template <int count> __device__ __forceinline__ double vector_length(const double (&numbers)[count])
 {
     double most = 0;
     bool nan = false;
     for (int i = 0; i < count; i++) {
-        nan = nan || given[i] != given[i];
-        most = fmax(most, fabs(given[i]));
+        nan = nan || numbers[i] != numbers[i];
+        most = fmax(most, fabs(numbers[i]));
     }
     if (is_inf(most) || (most == 0 && !nan)) return most;
     if (nan) return sqrt(-1.0);
     const int exponent = ilogb(most);
     double high = 0, low = 0;
     for (int i = 0; i < count; i++) {
-        const double x = ldexp(given[i], -exponent), square = fma(x, x, 0.0), sum = high + square;
+        const double x = ldexp(numbers[i], -exponent), square = fma(x, x, 0.0), sum = high + square;
         const double part = sum - high;
         low += (high - (sum - part)) + (square - part) + fma(x, x, -square);
         high = sum;
@@ -463,8 +463,8 @@ template <class T> __device__ __forceinline__ T special_expit(T a) { return 1 / 
 template <class T> __device__ __forceinline__ T special_logit(T a)
 {
     if (a < T(0.3) || a > T(0.65)) return log_of(a / (1 - a));
-    const T apart = 2 * (a - T(0.5));
-    return log1p_of(apart) - log1p_of(-apart);
+    const T centred = 2 * (a - T(0.5));
+    return log1p_of(centred) - log1p_of(-centred);
 }
 template <class T> __device__ __forceinline__ T special_log_expit(T a)
 {
@@ -531,8 +531,8 @@ __device__ __forceinline__ double digamma(double a)
     double result = 0;
     if (a < 0) {
         if (floor(a) == a) return 0.0 * log(a);
-        const double apart = a - floor(a + 0.5);
-        result = -3.141592653589793 / tan(3.141592653589793 * apart);
+        const double fraction = a - floor(a + 0.5);
+        result = -3.141592653589793 / tan(3.141592653589793 * fraction);
         a = 1 - a;
     }
     const double from_root = a - 1.4616321449683622 - 9.549995429965697e-17;
