@@ -31,8 +31,8 @@ gradient(const float* __restrict__ p, float (&out_row)[13], const float* __restr
         }
     }
     VISPARK_UNROLL
-    for (int apart = 4; apart > 0; apart /= 2) {
-        const float other = rows::exchange(rows::row_mask<8>(), dot, apart);
+    for (int offset = 4; offset > 0; offset /= 2) {
+        const float other = rows::exchange(rows::row_mask<8>(), dot, offset);
         dot += other;
     }
     dot += 0.0f;

@@ -39,8 +39,8 @@ softmax(const float* __restrict__ p, float* __restrict__ out_row, const int lane
         }
     }
     VISPARK_UNROLL
-    for (int apart = 16; apart > 0; apart /= 2) {
-        const float other = rows::exchange(rows::row_mask<32>(), max_1, apart);
+    for (int offset = 16; offset > 0; offset /= 2) {
+        const float other = rows::exchange(rows::row_mask<32>(), max_1, offset);
         max_1 = maximum<float>(max_1, other);
     }
     float* const e = (float*)(scratch + 0);
@@ -62,8 +62,8 @@ softmax(const float* __restrict__ p, float* __restrict__ out_row, const int lane
         }
     }
     VISPARK_UNROLL
-    for (int apart = 16; apart > 0; apart /= 2) {
-        const float other_1 = rows::exchange(rows::row_mask<32>(), sum, apart);
+    for (int offset = 16; offset > 0; offset /= 2) {
+        const float other_1 = rows::exchange(rows::row_mask<32>(), sum, offset);
         sum += other_1;
     }
     sum += 0.0f;

@@ -130,8 +130,8 @@ sums(const float* __restrict__ p, const complex_t<float>* __restrict__ z, float&
     }
     float sum = whole_sum(sum_parts);
     VISPARK_UNROLL
-    for (int apart = 16; apart > 0; apart /= 2) {
-        const float other = rows::exchange(rows::row_mask<32>(), sum, apart);
+    for (int offset = 16; offset > 0; offset /= 2) {
+        const float other = rows::exchange(rows::row_mask<32>(), sum, offset);
         sum += other;
     }
     sum += 0.0f;
@@ -149,8 +149,8 @@ sums(const float* __restrict__ p, const complex_t<float>* __restrict__ z, float&
     }
     float dot = whole_sum(dot_parts);
     VISPARK_UNROLL
-    for (int apart = 16; apart > 0; apart /= 2) {
-        const float other_1 = rows::exchange(rows::row_mask<32>(), dot, apart);
+    for (int offset = 16; offset > 0; offset /= 2) {
+        const float other_1 = rows::exchange(rows::row_mask<32>(), dot, offset);
         dot += other_1;
     }
     dot += 0.0f;
@@ -170,8 +170,8 @@ sums(const float* __restrict__ p, const complex_t<float>* __restrict__ z, float&
     }
     complex_t<float> sum_1 = complex_whole_sum(sum_parts_1);
     VISPARK_UNROLL
-    for (int apart = 16; apart > 0; apart /= 2) {
-        const complex_t<float> other_2 = rows::exchange(rows::row_mask<32>(), sum_1, apart);
+    for (int offset = 16; offset > 0; offset /= 2) {
+        const complex_t<float> other_2 = rows::exchange(rows::row_mask<32>(), sum_1, offset);
         sum_1 = sum_1 + other_2;
     }
     sum_1 = sum_1 + complex_t<float>(0.0f, 0.0f);

@@ -8,10 +8,10 @@ template <class T> __device__ __forceinline__ bool sorts_behind(T a, T b) { retu
 template <int n, class Order> __device__ __forceinline__ void by_network(Order exchange)
 {
     for (int merged = 1; merged < n; merged *= 2)
-        for (int apart = merged; apart > 0; apart /= 2)
-            for (int first = apart % merged; first + apart < n; first += 2 * apart)
-                for (int i = first; i < first + apart && i + apart < n; ++i)
-                    if (i / (2 * merged) == (i + apart) / (2 * merged)) exchange(i, i + apart);
+        for (int distance = merged; distance > 0; distance /= 2)
+            for (int first = distance % merged; first + distance < n; first += 2 * distance)
+                for (int i = first; i < first + distance && i + distance < n; ++i)
+                    if (i / (2 * merged) == (i + distance) / (2 * merged)) exchange(i, i + distance);
 }
 // The places that sort a row; equal keys stay in the order of their places.
 template <int n, class T> __device__ __forceinline__ void sort_places(T* keys, long long* places)

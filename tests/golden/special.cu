@@ -13,8 +13,8 @@ template <class T> __device__ __forceinline__ T special_expit(T a) { return 1 / 
 template <class T> __device__ __forceinline__ T special_logit(T a)
 {
     if (a < T(0.3) || a > T(0.65)) return log_of(a / (1 - a));
-    const T apart = 2 * (a - T(0.5));
-    return log1p_of(apart) - log1p_of(-apart);
+    const T centred = 2 * (a - T(0.5));
+    return log1p_of(centred) - log1p_of(-centred);
 }
 template <class T> __device__ __forceinline__ T special_log_expit(T a)
 {

@@ -265,16 +265,16 @@ def _fold_by_lanes(emit: Emitter, array: Array, step: Callable[[Number, Number],
 def _joining(emit: Emitter) -> Iterator[str]:
     """Yield the lane distance of each step of a butterfly reduction, after which all lanes have the joined value.
     """
-    apart = emit.name("apart")
+    offset = emit.name("offset")
     emit.line("VISPARK_UNROLL")
-    with emit.block(f"for (int {apart} = {emit.lanes // 2}; {apart} > 0; {apart} /= 2)"):
-        yield apart
-    emit.taken.discard(apart)
+    with emit.block(f"for (int {offset} = {emit.lanes // 2}; {offset} > 0; {offset} /= 2)"):
+        yield offset
+    emit.taken.discard(offset)
 
 
-def _other_lane(emit: Emitter, number: Number, apart: str) -> Number:
+def _other_lane(emit: Emitter, number: Number, offset: str) -> Number:
     """Return the value that another lane has of a variable."""
-    text = f"rows::exchange(rows::row_mask<{emit.lanes}>(), {number.text}, {apart})"
+    text = f"rows::exchange(rows::row_mask<{emit.lanes}>(), {number.text}, {offset})"
     return emit.keep(replace(number, text=text), "other")
 
 
@@ -284,9 +284,9 @@ def truths(emit: Emitter, name: str, array: Array) -> Number:
     with emit.along(array.shape) as indices:
         emit.line(f"{total.text} = {total.text} {sign} {truth(array.at(*indices)).closed};")
     if emit.is_dealt(array.size):
-        with _joining(emit) as apart:
+        with _joining(emit) as offset:
             emit.line(f"{total.text} = {total.text} {'&' if name == 'all' else '|'} "
-                      f"{_other_lane(emit, total, apart).text};")
+                      f"{_other_lane(emit, total, offset).text};")
     return replace(total, variable=False)
 
 
@@ -309,9 +309,9 @@ def _place_of_extreme(emit: Emitter, name: str, array: Array) -> Number:
 
 def _join_places(emit: Emitter, name: str, best: Number, index: str) -> None:
     """Write the reduction of the lanes' extremes and their places; of equal extremes the first place wins."""
-    with _joining(emit) as apart:
-        other = _other_lane(emit, best, apart)
-        place = _other_lane(emit, Number(Scalar("int32"), index), apart)
+    with _joining(emit) as offset:
+        other = _other_lane(emit, best, offset)
+        place = _other_lane(emit, Number(Scalar("int32"), index), offset)
         with emit.block(f"if ({is_beyond(name, other, best)} || (!({is_beyond(name, best, other)}) && "
                         f"{place.text} < {index}))"):
             emit.line(f"{best.text} = {other.text};")

@@ -183,7 +183,7 @@ def _interpolate(emit: Emitter, row: Array, share: Number, name: str) -> Number:
         first = emit.keep(Number(INT, inside, bounds=(0, last), atom=False), "first").text
         second = f"({first} < {last} ? {first} + 1 : {last})"
     below, above = (emit.keep(row.at(index), "item") for index in (first, second))
-    apart = emit.keep(scalars.binary("-", above, below), "apart")
+    apart = emit.keep(scalars.binary("-", above, below), "difference")
     ahead = scalars.binary("-", above, scalars.binary("*", apart, scalars.binary("-", literal(1), part)))
     behind = scalars.binary("+", below, scalars.binary("*", apart, part))
     value = _unless_nan(row, numbers.where(scalars.binary(">=", part, literal(0.5)), ahead, behind))
