@@ -71,7 +71,7 @@ class RecordedExchange:
     world : JoinedWorld
     said : bytes
         What this rank said of its part.
-    agreed : tuple of bytes
+    states : tuple of bytes
         What all did.
     stages : tuple of Staged
         What is moved.
@@ -79,12 +79,12 @@ class RecordedExchange:
 
     world: JoinedWorld
     said: bytes
-    agreed: tuple[bytes, ...]
+    states: tuple[bytes, ...]
     stages: tuple[Staged, ...]
 
-    def holds(self, agreed: tuple[bytes, ...]) -> bool:
+    def holds(self, states: tuple[bytes, ...]) -> bool:
         """Return whether the same can be done, where all say this now."""
-        return agreed == self.agreed and self.world.has(self.stages)
+        return states == self.states and self.world.has(self.stages)
 
 
 class JoinedWorld(ABC):
@@ -104,7 +104,7 @@ class JoinedWorld(ABC):
         self._stages: OrderedDict[tuple[Any, ...], Staged] = OrderedDict()
         #: What the present plan has staged, what all have said of it, and until when others are waited for.
         self._used: dict[Staged, None] = {}
-        self._agreed: tuple[bytes, ...] = ()
+        self._states: tuple[bytes, ...] = ()
         self._deadline = 0.0
         self._numbers = 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="world")
@@ -127,17 +127,17 @@ class JoinedWorld(ABC):
 
     def end(self) -> None:
         """End the current plan: forget what the nodes agreed on for it."""
-        self._agreed = ()
+        self._states = ()
 
-    def agree(self, data: bytes) -> tuple[bytes, ...]:
+    def allgather_state(self, data: bytes) -> tuple[bytes, ...]:
         """Return the messages of all ranks about their parts of the present plan, gathered once in a plan."""
-        if not self._agreed:
-            self._agreed = self.gather(data)
-        return self._agreed
+        if not self._states:
+            self._states = self.gather(data)
+        return self._states
 
     def exchange(self, message: bytes) -> RecordedExchange:
         """Return the record of the present plan's exchanges with other nodes."""
-        return RecordedExchange(self, message, self._agreed, tuple(self._used))
+        return RecordedExchange(self, message, self._states, tuple(self._used))
 
     def has(self, stages: Sequence[Staged]) -> bool:
         """Return whether the stages are still registered, and mark them as used."""

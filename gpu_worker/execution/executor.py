@@ -29,7 +29,7 @@ from gpu_worker.execution.grid.steps import GridSteps
 from gpu_worker.execution.passes.fold_results import again, folded
 from gpu_worker.execution.passes.run_context import BroughtBlocks, RunContext
 from gpu_worker.execution.passes.step_handlers import StepHandler
-from gpu_worker.execution.passes.timing import Stopwatch
+from gpu_worker.execution.passes.timing import PlanTiming
 from gpu_worker.execution.plans.plan_cache import DecodedPlan
 from gpu_worker.execution.plans.waves import WaveSize, run_in_waves
 from gpu_worker.execution.replay.recorded_pass import GridOutcome, PassResult
@@ -83,7 +83,7 @@ class Execution:
         self.names = names
         self.streams = streams
         self.started = time.monotonic()
-        self.stopwatch = Stopwatch(self.started, streams, with_others=world is not None)
+        self.timing = PlanTiming(self.started, streams, with_others=world is not None)
         self.progress = Progress(recorder, self._vrdd_name(), request.seconds)
         self.context = context = RunContext(request, plan.plan, plan.launches, plan.source, names, streams,
                                             self.progress, payload, recording, chunked, world)
@@ -113,7 +113,7 @@ class Execution:
                 self._run()
                 outputs, folded, data = self._reply()
                 if self.request.profile:
-                    self.stopwatch.lap(None)
+                    self.timing.lap(None)
                 failpoint("computed")
             except KernelFault as fault:
                 undo.pop_all()      # the process ends
@@ -130,7 +130,7 @@ class Execution:
         failpoint("bound")
         context.results.pending.clear()
         context.close()
-        times = self.stopwatch.times(profiled=self.request.profile,
+        times = self.timing.times(profiled=self.request.profile,
                                      copied_before=context.chunked.seconds if context.chunked else 0.0)
         payload, inline, placed = place_result(data, self.request, context.payload)
         iterated = tuple(context.grid.iterated) if context.grid else ()
@@ -171,7 +171,7 @@ class Execution:
             values = step.run(context, context.arranged(step, step.blocks, values))
             if self.request.profile:
                 self.streams.synchronize()
-                self.stopwatch.lap(step)
+                self.timing.lap(step)
         return values
 
     def _undo(self) -> None:

@@ -686,7 +686,7 @@ class Leased:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPart:
-    """Reply with a snapshot, whose descriptor comes with the message, as it was deposited."""
+    """Reply with a snapshot, whose descriptor comes with the message, as it was put there."""
 
     offset: int
     nbytes: int

@@ -1,6 +1,6 @@
 """Messages about publications: content of one session that other sessions of the user map and read.
 
-A device process copies what it publishes into memory that other processes can map, and deposits the descriptors with
+A device process copies what it publishes into memory that other processes can map, and puts the descriptors into
 its node's daemon, under a name. The device process of a reader's session takes them from there. The memory is the
 kernel's, or a driver's: it goes when the last of daemon and processes has closed it, so that no process needs another.
 """
@@ -95,7 +95,7 @@ class PutPublication:
     """Request to keep a publication, whose descriptors come with the message, one for each segment.
 
     The first is of host memory; what describes the content lies at ``offset`` of it. A reader's process, ``vrdd`` not
-    being 0, deposits what it has attached with a daemon that does not know it.
+    being 0, puts what it has attached into a daemon that does not know it.
     """
 
     session: str
@@ -145,7 +145,7 @@ class Unpublish:
 
 @dataclass(frozen=True, slots=True)
 class PublicationPart:
-    """Reply with a publication, whose descriptors come with the message, as it was deposited."""
+    """Reply with a publication, whose descriptors come with the message, as it was put there."""
 
     details: PublicationDetails
     segments: tuple[SharedSegment, ...]

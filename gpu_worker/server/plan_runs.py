@@ -188,8 +188,8 @@ class PlanRuns:
             return None
         self._grids.await_turn(request.world, time.monotonic() + request.seconds, _WORLD_SECONDS)
         with self._grids.turns(fills_ghosts=plan.fills_ghosts), self._line.turn(alone=plan.branches):
-            agreed = self._agreed(request, plan)
-            recording = agreed and plan.recordings.find(request, arguments, self._names, plan.source, *agreed)
+            states = self._node_states(request, plan)
+            recording = states and plan.recordings.find(request, arguments, self._names, plan.source, *states)
             if recording is None:
                 return None
             started = time.monotonic()
@@ -205,7 +205,7 @@ class PlanRuns:
                 self._close_recording(other)
         return self._run_anew(replace(request, seconds=request.seconds - (time.monotonic() - started)), plan, payload)
 
-    def _agreed(self, request: Run, plan: DecodedPlan) -> tuple[JoinedWorld | None, tuple[bytes, ...]] | None:
+    def _node_states(self, request: Run, plan: DecodedPlan) -> tuple[JoinedWorld | None, tuple[bytes, ...]] | None:
         """Return a plan's world, and the messages of its ranks about the plan; (None, ()) if no recording of the plan
         is of that world.
 
@@ -216,7 +216,7 @@ class PlanRuns:
         world = self._grids.present(request.world, time.monotonic() + request.seconds)
         version = self._names.version(request.vrdds[plan.source])
         exchange = None if world is None else plan.recordings.exchange(version, world)
-        return None if exchange is None else (exchange.world, exchange.world.agree(exchange.said))
+        return None if exchange is None else (exchange.world, exchange.world.allgather_state(exchange.said))
 
     def _run_anew(self, request: Run, plan: DecodedPlan, payload: Payload | None,
                   chunked: ChunkedInput | None = None, waves: WaveSize | None = None) -> tuple[Ran, Payload | None]:

@@ -161,7 +161,7 @@ class ProcessPublications:
                                        copy.take_descriptors())
                 undo.callback(shared.close)
                 failpoint("publication-copied")
-                self._deposit(shared, replace=request.replace)
+                self._put(shared, replace=request.replace)
                 with self._lock:
                     self._published[request.details.key] = shared
                 self._hold(request.vrdd, version, copy.blocks())
@@ -255,17 +255,17 @@ class ProcessPublications:
     # -- the daemon ---------------------------------------------------------------------------------------------------
 
     def adopted(self) -> None:
-        """Deposit all with a daemon that adopts this process, once it listens; the earlier one's went with it."""
+        """Put all with a daemon that adopts this process, once it listens; the earlier one's went with it."""
         with self._lock:
             everything = [*self._published.values(), *self._attached.values()]
         if everything:
-            self._later(self._deposit_again, everything, time.monotonic() + _DAEMON_SECONDS)
+            self._later(self._put_again, everything, time.monotonic() + _DAEMON_SECONDS)
 
-    def _deposit_again(self, everything: Sequence[SharedContent], until: float) -> None:
+    def _put_again(self, everything: Sequence[SharedContent], until: float) -> None:
         for shared in everything:
             while shared.descriptors:
                 try:
-                    self._deposit(shared, replace=False)
+                    self._put(shared, replace=False)
                     break
                 except VisparkError as error:
                     if time.monotonic() > until:
@@ -273,7 +273,7 @@ class ProcessPublications:
                         break
                 time.sleep(_AGAIN_SECONDS)
 
-    def _deposit(self, shared: SharedContent, *, replace: bool) -> None:
+    def _put(self, shared: SharedContent, *, replace: bool) -> None:
         exchange_descriptors(PutPublication(
             self.session, self.secret, shared.details, replace, shared.segments, shared.offset, shared.nbytes,
             shared.owner, shared.vrdd), shared.descriptors)

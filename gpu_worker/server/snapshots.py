@@ -1,4 +1,4 @@
-"""Snapshots of a device process's content: copied in the background, and deposited with the daemon.
+"""Snapshots of a device process's content: copied in the background, and put into the daemon.
 
 Content never changes under a name, so a snapshot needs no pause: it copies buffers as they lie in device memory while
 plans go on. What windows of patches share is copied once. Ghost cells in it hold nothing.
@@ -203,7 +203,7 @@ class ProcessSnapshots:
             self._saved = (*self._saved, saved)[-_MOST_SAVED:]
 
     def _copied(self, save: Save, partitions: list[Partition]) -> int:
-        """Copy the content, deposit it with the daemon, and return its bytes."""
+        """Copy the content, put it into the daemon, and return its bytes."""
         try:
             if not partitions:
                 raise PartitionMissing(f"nothing is held of VRDD {save.vrdd}")
@@ -222,14 +222,14 @@ class ProcessSnapshots:
                 partition.close()
         failpoint("snapshot-taken")
         try:
-            self._deposit_snapshot(save.number, self._memory[save.number], save.needed)
+            self._put_snapshot(save.number, self._memory[save.number], save.needed)
         except (WorkerLost, WorkerUnavailable) as error:
             log.info("the next daemon gets snapshot %d: %s", save.number, error.message)
         failpoint("snapshot-left")
         return size
 
-    def _deposit_snapshot(self, number: int, kept: Kept, needed: tuple[int, ...]) -> None:
-        """Deposit a snapshot with the daemon."""
+    def _put_snapshot(self, number: int, kept: Kept, needed: tuple[int, ...]) -> None:
+        """Put a snapshot into the daemon."""
         self._left.add(number)
         exchange_descriptors(PutSnapshot(self.session, self.secret, number, needed, kept.offset, kept.nbytes),
                              [kept.memory.descriptor])
@@ -249,7 +249,7 @@ class ProcessSnapshots:
         return True
 
     def hold(self, request: HoldCopy, descriptor: int) -> None:
-        """Hold another node's replica, and deposit it with the daemon.
+        """Hold another node's replica, and put it into the daemon.
 
         Raises
         ------
@@ -266,7 +266,7 @@ class ProcessSnapshots:
             self._left.add(request.snapshot)
         try:
             failpoint("copy-received")
-            self._deposit_copy(part, copy, request.needed)
+            self._put_copy(part, copy, request.needed)
         except (WorkerLost, WorkerUnavailable) as error:
             log.info("the next daemon gets the copy of snapshot %d: %s", request.snapshot, error.message)
         except VisparkError:
@@ -276,24 +276,24 @@ class ProcessSnapshots:
             copy.memory.close()
             raise
 
-    def _deposit_copy(self, part: tuple[int, str], copy: Kept, needed: tuple[int, ...]) -> None:
+    def _put_copy(self, part: tuple[int, str], copy: Kept, needed: tuple[int, ...]) -> None:
         exchange_descriptors(PutSnapshot(self.session, self.secret, part[0], needed, copy.offset, copy.nbytes, part[1]),
                              [copy.memory.descriptor])
 
     def adopted(self) -> None:
-        """Deposit complete snapshots and replicas with a daemon that adopts this process, once the daemon listens; the
+        """Put complete snapshots and replicas into the daemon that adopts this process, once the daemon listens; the
         earlier daemon's copies went with it.
         """
-        self._later(self._deposit_all, time.monotonic() + _DAEMON_SECONDS)
+        self._later(self._put_all, time.monotonic() + _DAEMON_SECONDS)
 
-    def _deposit_all(self, until: float) -> None:
+    def _put_all(self, until: float) -> None:
         complete = {number: kept for number, kept in list(self._memory.items()) if kept.is_complete}
         with self._lock:
             copies = {part: replace(copy, memory=copy.memory.share())
                       for part, copy in self._copies.items()}
         needed = (*complete, *(number for number, _ in copies))
-        leaving = [partial(self._deposit_snapshot, number, kept, needed) for number, kept in complete.items()]
-        leaving += [partial(self._deposit_copy, part, copy, needed) for part, copy in copies.items()]
+        leaving = [partial(self._put_snapshot, number, kept, needed) for number, kept in complete.items()]
+        leaving += [partial(self._put_copy, part, copy, needed) for part, copy in copies.items()]
         try:
             for leave in leaving:
                 _persist(leave, until)
@@ -486,7 +486,7 @@ class ProcessSnapshots:
 
 
 def _persist(leave: Callable[[], None], until: float) -> None:
-    """Deposit a snapshot with a daemon, which may not listen yet."""
+    """Put a snapshot into a daemon, which may not listen yet."""
     while True:
         try:
             return leave()

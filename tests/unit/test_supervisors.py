@@ -395,18 +395,18 @@ def test_a_plan_whose_results_cannot_be_kept_is_complete_and_its_client_hears_of
     def fail() -> None:
         raise type(defect)(*defect.args)
 
-    landed: list[int] = []
+    completed: list[int] = []
     box = CrashRecorder(tmp_path / "box", epoch=1)
     line = InFlightQueue(box)
     flights = [Submission(Place(), 10.0, number, (), [], done)
-               for number, done in ((1, fail), (2, lambda: landed.append(2)))]
+               for number, done in ((1, fail), (2, lambda: completed.append(2)))]
     for flight in flights:
         line.push(flight)
     line.drain()
     with pytest.raises(VisparkError):
         line.finish(flights[0])
     line.finish(flights[1])
-    assert landed == [2]
+    assert completed == [2]
     box.close()
 
 

@@ -119,26 +119,26 @@ class Clusters:
                 statuses.append(status)
         ids = {record.id for record in records}
         silent = {each.platform for each in statuses if each.state == NOT_KNOWN}
-        statuses += [replace(each, is_recorded=False) for each in self._strays(records, region)
+        statuses += [replace(each, is_recorded=False) for each in self._unrecorded(records, region)
                      if each.id not in ids and (each.name or each.platform not in silent)]
         return sorted(statuses, key=lambda each: (each.name, each.id))
 
     def _all(self) -> list[Record]:
         return [record for record in self._records.all() if record.platform in self._platforms]
 
-    def _strays(self, records: list[Record], region: str) -> list[ClusterStatus]:
+    def _unrecorded(self, records: list[Record], region: str) -> list[ClusterStatus]:
         """Return the clusters that have vispark's tags, and one without a name, not known, for a platform that does not
         answer. Those to which nothing leads, no record, region or group of commands of their own, are not asked.
         """
-        strays = []
+        unrecorded = []
         for platform in self._platforms:
             of_platform = [record for record in records if record.platform == platform]
             if of_platform or region or platform == "standalone" or len(self._platforms) == 1:
                 try:
-                    strays += platform_of(platform).unrecorded(of_platform, region)
+                    unrecorded += platform_of(platform).unrecorded(of_platform, region)
                 except ClusterError as error:
-                    strays.append(ClusterStatus("", "", platform, NOT_KNOWN, details={"error": str(error)}))
-        return strays
+                    unrecorded.append(ClusterStatus("", "", platform, NOT_KNOWN, details={"error": str(error)}))
+        return unrecorded
 
     def _status(self, record: Record) -> ClusterStatus:
         try:

@@ -110,14 +110,14 @@ def _operations(sends: Sequence[Message], receives: Sequence[Message], context: 
 
     result.beside.append(context.act(lambda: under_way.append(world.start(staged, ready)), devices[0]))
     result.after.append(context.act(lambda: world.result(under_way.pop()), devices[0]))
-    landed: dict[Device, list[Copy]] = defaultdict(list)
+    arrived: dict[Device, list[Copy]] = defaultdict(list)
     for message, location in zip(receives, staged.receives, strict=True):
         buffer = location.buffer or context.held(message.nbytes, message.device)
         if location.host is not None:
             result.after.append(partial(message.device.copy_in, buffer, location.host,
                                         stream=context.copy_stream(message.device)))
-        landed[message.device] += [copy(buffer.address) for copy in message.copies]
-    for device, copies in landed.items():
+        arrived[message.device] += [copy(buffer.address) for copy in message.copies]
+    for device, copies in arrived.items():
         result.after += context.copying(device, copies, context.copy_stream(device))
         result.takers.append(device)
     result.settled += [partial(device.wait, stream, stream=context.stream(device), of=device)

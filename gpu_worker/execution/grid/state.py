@@ -72,7 +72,7 @@ class Grids:
         domain = self._known(key, lambda: Domain.of(grid, owners))
         if world is None:
             return domain
-        described = world.agree(domain.described())
+        described = world.allgather_state(domain.described())
         among = self._known((*key, described), lambda: domain.with_ranks(described))
         if any(among.by_planes):
             raise TakenByPlanes
@@ -84,7 +84,7 @@ class Grids:
         same for any number of devices.
         """
         domain = Domain.of(grid, dict.fromkeys(numbers, device))
-        return domain.with_ranks(world.agree(domain.described(by_planes=True)))
+        return domain.with_ranks(world.allgather_state(domain.described(by_planes=True)))
 
     def _known(self, key: tuple[Any, ...], make: Callable[[], Domain]) -> Domain:
         if key not in self._domains:

@@ -12,8 +12,8 @@ from gpu_worker.execution.scheduling.streams import Streams
 from gpu_worker.protocol.messages import Times
 
 
-class Stopwatch:
-    """Stopwatch of a plan: seconds of device work by kind (of several devices, those of the busiest), of compilation,
+class PlanTiming:
+    """Timing of a plan: seconds of device work by kind (of several devices, those of the busiest), of compilation,
     and of other work.
 
     Parameters
@@ -47,7 +47,7 @@ class Stopwatch:
         self._last, self._compiled = now, compiled
 
     def times(self, *, profiled: bool, copied_before: float = 0.0) -> Times:
-        """Return the plan's times by kind; ``copied_before`` are seconds of copying in before the stopwatch started."""
+        """Return the plan's times by kind; ``copied_before`` are seconds of copying in before the timing started."""
         total, compiled = time.monotonic() - self._started, self.compiled
         if not profiled:
             return Times(total, compiled)

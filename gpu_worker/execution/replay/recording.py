@@ -218,12 +218,12 @@ class Recording:
         """Return whether the content to read is that which the recording was made from."""
         return names.version(self.origin.vrdd) == self.version
 
-    def is_of(self, world: JoinedWorld | None, agreed: tuple[bytes, ...]) -> bool:
+    def is_of(self, world: JoinedWorld | None, states: tuple[bytes, ...]) -> bool:
         """Return whether the other nodes, if there are any, replay their parts of the same recording."""
         exchange = self.grid.exchange
         if exchange is None or world is None:
             return exchange is None and world is None
-        return exchange.world is world and exchange.holds(agreed)
+        return exchange.world is world and exchange.holds(states)
 
     def fits(self, request: Run, arguments: SlotValues, names: Registry) -> bool:
         """Return whether the plan can be replayed with these values, and reserve the recording; :meth:`run` must
@@ -300,7 +300,7 @@ class Recording:
             if flight is not None:
                 failpoint("bound")
                 line.push(flight)
-                is_lent = self.source is None   # until it has landed; else whoever writes there does so behind it
+                is_lent = self.source is None   # until it is complete; else whoever writes there does so behind it
         finally:
             if not is_lent:
                 names.give_back((vrdd,))
@@ -311,7 +311,7 @@ class Recording:
         """Enqueue a replay, and bind its results, in buffer sets that are held until then; as :meth:`begin`."""
         where, is_bound = self.work.place, False
         place = Place(names.called(request.vrdds[self.origin.slot]), where.partition, where.operation, where.device)
-        self.work.begin_busy()                  # until it has landed
+        self.work.begin_busy()                  # until it is complete
         try:
             if self._memory.staged and self.flight is not None:
                 line.wait(self.flight)          # its copies may not have been made
@@ -356,10 +356,10 @@ class Recording:
         bound = [request.vrdds[slot] for slot in replayed.bindings]
         borrowed = [] if self.source else [request.vrdds[self.origin.slot]]
         return Submission(place, request.seconds, request.number, replayed.iterated, replayed.marks,
-                          partial(self._landed, self.work, names, bound, borrowed, bindings), replayed.started)
+                          partial(self._complete, self.work, names, bound, borrowed, bindings), replayed.started)
 
     @staticmethod
-    def _landed(work: RecordedPass, names: Registry, bound: Sequence[int], borrowed: Sequence[int],
+    def _complete(work: RecordedPass, names: Registry, bound: Sequence[int], borrowed: Sequence[int],
                 bindings: Sequence[BoundBuffers]) -> None:
         """Mark bound partitions as complete, and return what the pass borrowed and the buffers that it held."""
         work.end_busy()

@@ -54,8 +54,8 @@ class Recordings:
                          and each.grid.exchange and each.grid.exchange.world is world), None)
 
     def find(self, request: Run, arguments: SlotValues, names: Registry, source: int, world: JoinedWorld | None = None,
-             agreed: tuple[bytes, ...] = ()) -> Recording | None:
-        """Return a recording that can serve a request, in a ``world`` whose ranks have ``agreed`` on it; it is locked,
+             states: tuple[bytes, ...] = ()) -> Recording | None:
+        """Return a recording that can serve a request, in a ``world`` whose ranks have ``states``; it is locked,
         and its names are borrowed.
         """
         if not self._known:
@@ -67,7 +67,7 @@ class Recordings:
             if recording.lock.acquire(blocking=False):
                 is_fit = False
                 try:
-                    is_fit = (recording.is_complete and recording.is_of(world, agreed)
+                    is_fit = (recording.is_complete and recording.is_of(world, states)
                               and recording.fits(request, arguments, names))
                 finally:
                     if not is_fit:

@@ -57,7 +57,7 @@ class Submission:
     iterated: tuple[Iterated, ...]
     marks: list[tuple[Device, Stream, int]]
     #: What is to be done when it is complete.
-    landed: Callable[[], None]
+    on_complete: Callable[[], None]
     started: float = field(default_factory=time.monotonic)
     #: For whom.
     client: caller.Caller = field(default_factory=caller.current)
@@ -134,7 +134,7 @@ class InFlightQueue:
                 if flight.noted >= 0:
                     self._recorder.end(flight.noted)
                 try:
-                    flight.landed()
+                    flight.on_complete()
                 except Exception as error:
                     # Whoever settles may be another plan's thread, or the one that looks after deadlines.
                     _log.exception("plan %d was not completed", flight.number)

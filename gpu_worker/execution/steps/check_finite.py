@@ -59,7 +59,7 @@ class CheckFiniteHandler(StepHandler[CheckFiniteStep]):
         for copy in copies.values():
             copy.close()
         wrong = next(filter(None, [_describe_first(value, left[value.index]) for value in values]), "")
-        context.run_together(self, values, lambda _: _agree(context.world, wrong))
+        context.run_together(self, values, lambda _: _raise_at_all_nodes(context.world, wrong))
         return values
 
     def _finite(self, context: RunContext, value: Partition, arrays: Sequence[HeldArray]) -> np.ndarray:
@@ -94,7 +94,7 @@ def _word(itemsize: int) -> tuple[str, np.generic]:
     return _WORDS[itemsize]
 
 
-def _agree(world: JoinedWorld | None, wrong: str) -> None:
+def _raise_at_all_nodes(world: JoinedWorld | None, wrong: str) -> None:
     """Raise NotFinite if a partition has a number that is not finite, here or at another node of the plan's world:
     none may wait for one that has ended.
     """

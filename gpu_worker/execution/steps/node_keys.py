@@ -96,7 +96,7 @@ class NodeKeys:
         words = [np.frombuffer(each[2:], np.uint64).reshape(-1, each[1]) for each in answers if len(each) > 1]
         return in_order(np.concatenate(words or [np.zeros((0, 1), np.uint64)]))
 
-    def agreed(self, count: Callable[[], Sequence[Counted]]) -> tuple[NodePlan, Sequence[Counted]]:
+    def plan_counted(self, count: Callable[[], Sequence[Counted]]) -> tuple[NodePlan, Sequence[Counted]]:
         """Have this node's rows counted, and return what all nodes make of all counts.
 
         Raises

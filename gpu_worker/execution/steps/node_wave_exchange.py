@@ -137,7 +137,7 @@ class NodeWaveExchange(WaveExchange):
             yield self._sample
             self._bounds = self._by.edges(self._nodes.looked_at(self._words, self._refused))
         yield self._count
-        self._agree()
+        self._make_plan()
         failpoint("shuffle-counted")
         self._context.run_together(self._by, [], lambda _: self._nodes.all_have(self._memory))
         yield self._move
@@ -169,7 +169,7 @@ class NodeWaveExchange(WaveExchange):
         super()._note(rows, moved)
         self._counts[self._places[moved[0].index]] += rows
 
-    def _agree(self) -> None:
+    def _make_plan(self) -> None:
         """Make the plan of all nodes of all counts.
 
         Raises

@@ -105,7 +105,7 @@ class PartitionByKeyHandler(KeyedStep):
             keys[:] = keys or [RowKeys(context.streams, context.scratch, value, self.step.key) for value in values]
             return [exchange for exchange, _ in self.counted(context, values, keys, bounds, apart=True)]
 
-        plan, exchanges = nodes.agreed(count)
+        plan, exchanges = nodes.plan_counted(count)
         failpoint("shuffle-counted")
         parts = nodes.moved(plan, exchanges, partial(self._allocated, context))
         failpoint("shuffle-moved")
