@@ -13,6 +13,9 @@ from tests.policy.test_repository import ROOT
 _OLD = ("CHANGELOG.md", "docs/decisions/", "docs/development/reproductions.md", "tests/policy/")
 #: What holds the rules of names and docstrings: what users install, run and read, and what tests and measures that.
 _RULED = ("vispark/", "gpu_worker/", "examples/", "docs/", "tests/", "benchmarks/")
+#: Files of C++, and packages that write C++ or have it in literals.
+_CPP = (".h", ".cu", ".cpp", ".c")
+_WRITERS = ("vispark/translate/", "vispark/plan/", "gpu_worker/device/", "gpu_worker/execution/")
 SOURCES = {path: (ROOT / path).read_text(encoding="utf-8") for path in FILES}
 
 
@@ -21,7 +24,7 @@ def test_no_two_classes_or_types_have_one_name():
 
 
 def test_an_idea_has_the_word_of_the_field():
-    texts = [path for path in REPOSITORY if path.endswith((".py", ".md")) and not path.startswith(_OLD)]
+    texts = [path for path in REPOSITORY if path.endswith((".py", ".md", *_CPP)) and not path.startswith(_OLD)]
     assert [one for path in texts for one in words.strange((ROOT / path).read_text(encoding="utf-8"), path)] == []
 
 
@@ -42,6 +45,40 @@ def test_names_say_what_they_are():
 @pytest.mark.parametrize("source", ["_room = 1\n", "def told(): ...\n", "x.has_room()\n", "class Told: ...\n"])
 def test_a_strange_name_is_found(source: str):
     assert len(list(words.strange_names(source, "a.py"))) == 1
+
+
+def test_names_of_kernels_say_what_they_are():
+    texts = [path for path in REPOSITORY if path.endswith(_CPP) and not path.startswith(_OLD)]
+    assert len(texts) > 100
+    assert [one for path in texts
+            for one in words.strange_cpp_names((ROOT / path).read_text(encoding="utf-8"), path)] == []
+
+
+def test_names_in_what_writes_kernels_say_what_they_are():
+    texts = [path for path in SOURCES if path.startswith(_WRITERS)]
+    assert len(texts) > 100
+    assert [one for path in texts for one in words.strange_names_in_templates(SOURCES[path], path)] == []
+
+
+@pytest.mark.parametrize("source", [
+    "struct Room {};", "int x = room.counts[0];", "Bar landed[4];", "template <class Found> void f();",
+    "#define EACH 8", "const int left_apart = 1;", "Word* ticket;", "int n = 40'000'000, given = 1;",
+    "float made = 0;  // given", "/* none */ int mine;"])
+def test_a_strange_name_of_a_kernel_is_found(source: str):
+    assert len(list(words.strange_cpp_names(source, "a.h"))) == 1
+
+
+@pytest.mark.parametrize("source", ["// no room is found", "/* given\n each */ int a;", 'fail("no room for each");',
+                                    "char c = 'a';", "int separate, foundation;"])
+def test_comments_and_literals_of_kernels_are_not_looked_at(source: str):
+    assert list(words.strange_cpp_names(source, "a.h")) == []
+
+
+def test_a_strange_name_in_what_writes_a_kernel_is_found():
+    source = ('"""Find room;"""\n' 'add(f"int {name} = found;", "no room is given", f"{found} goes;")\n'
+              'TEXT = """\nint a;\nint mine;\n"""\n')
+    assert sorted(words.strange_names_in_templates(source, "a.py")) == [
+        "a.py:2 is called 'found': name the thing", "a.py:5 is called 'mine': name the thing"]
 
 
 def test_names_of_tests_and_text_are_not_looked_at():

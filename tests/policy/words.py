@@ -37,14 +37,17 @@ INSTEAD = {
     "keeper": "supervisor", "loan": "lease",
     "loans": "leases", "lender": "pool", "regain": "reclaim", "setback": "loss", "setbacks": "losses",
     "shipment": "invocation", "shipments": "invocations", "stranger": "unauthenticated peer",
-    "strangers": "unauthenticated peers", "ticket": "pending request",
+    "strangers": "unauthenticated peers", "stopwatch": "timing", "ticket": "pending request",
     "vault": "snapshot store", "vessel": "binding", "vessels": "bindings", "visitor": "remote client",
     "visitors": "remote clients",
 }
 #: Words that are no part of a name, as they say too little of the thing; in text they are what they are elsewhere.
 #: Names of tests are sentences.
-IN_NAMES = {"room": "the bytes of what, or the set of what", "rooms": "the sets of what",
+IN_NAMES = {"deposit": "put", "landed": "complete, loaded, or arrived", "room": "the bytes of what, or the set of what",
+            "rooms": "the sets of what", "strays": "speculative copies, unrecorded clusters, ...",
             "told": "warned, reported, ..."}
+#: Words that no name of C++ has as a part, beside :data:`IN_NAMES`.
+IN_CPP_NAMES = {"apart": "a stride, a pitch, an offset, or a difference", "tickets": "what is counted"}
 #: Names that say nothing of a thing, which parameters and locals of functions do not have. What an expression binds for
 #: itself may: a comprehension's element and a lambda's parameter are read within sight. Classes' attributes are
 #: qualified by their object.
@@ -54,6 +57,10 @@ NAMELESS = frozenset([
 #: Names as classes have them; constants are all in capitals.
 _ALIAS = re.compile(r"_?[A-Z]\w*[a-z]")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+#: Comments and literals of C++, and its names; an apostrophe may also part the digits of a number.
+_CPP = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\])'|\b[A-Za-z_]\w*""", re.DOTALL)
+#: What lines of C++ end with, and those of messages do not.
+_CPP_END = (";", "{", "}")
 #: What a docstring refers to, as the site links it.
 _REFERENCE = re.compile(r":(?:attr|class|data|exc|func|meth|mod):`~?([\w.]+)`")
 _PROPERTIES = frozenset({"property", "cached_property", "setter"})
@@ -98,6 +105,43 @@ def strange_names(source: str, path: str) -> Iterator[str]:
             for word in _WORD.findall(token.string):
                 if word.lower() in IN_NAMES:
                     yield f"{path}:{token.start[0]} is called {token.string!r}: name {IN_NAMES[word.lower()]!r}"
+
+
+def strange_cpp_names(source: str, path: str, line: int = 1) -> Iterator[str]:
+    """Yield the places of C++ names that say nothing, as :data:`NAMELESS`, or have a word of :data:`IN_NAMES`,
+    :data:`IN_CPP_NAMES` or :data:`INSTEAD` as a part; the source begins at a ``line`` of its file.
+    """
+    for match in _CPP.finditer(source):
+        name = match[0]
+        if not name[0].isidentifier():
+            continue
+        place = f"{path}:{line + source.count(chr(10), 0, match.start())} is called {name!r}"
+        if name.strip("_").lower() in NAMELESS:
+            yield f"{place}: name the thing"
+        for word in {word.lower() for word in _WORD.findall(name)}:
+            instead = IN_NAMES.get(word) or IN_CPP_NAMES.get(word) or INSTEAD.get(word)
+            if instead:
+                yield f"{place}: name {instead!r}"
+
+
+def strange_names_in_templates(source: str, path: str) -> Iterator[str]:
+    """Yield the places of such names in a Python file's literals that are C++, as their last line ends as lines of it
+    do; what an f-string inserts may be any name.
+    """
+    inside: set[ast.AST] = set()
+    for node in rules.nodes(source):
+        if isinstance(node, ast.JoinedStr):
+            inside.update(node.values)
+        elif isinstance(node, ast.Expr):
+            inside.add(node.value)      # a docstring
+    for node in rules.nodes(source):
+        text = ""
+        if isinstance(node, ast.JoinedStr):
+            text = "".join(part.value if isinstance(part, ast.Constant) else "_0_" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in inside:
+            text = node.value
+        if text.rstrip().endswith(_CPP_END):
+            yield from strange_cpp_names(text, path, node.lineno)
 
 
 def nameless(source: str, path: str) -> Iterator[str]:
