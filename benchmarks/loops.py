@@ -1,13 +1,15 @@
 """Costs of calls of ``iterate`` in a worker alone, by the places where they may end: ``python -m benchmarks.loops``.
 
 A loop of heat on 64 blocks, on a device that does nothing: all that is measured is the worker's own work, as processor
-time of its process, for plans that come again and for those that come once. What is read back is NaN, so that a loop
+time of its process, for plans that come again and for those that come once; and the functions, Python's and C's, that
+one call of those that come again calls, which are as many on a busy machine. What is read back is NaN, so that a loop
 that may end does not. The other node of a world is one that moves nothing either.
 """
 
 from __future__ import annotations
 
 import itertools
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +29,7 @@ from gpu_worker.exchange.base import JoinedWorld, MessageMemory, MessageSpec, St
 from gpu_worker.execution.grid.context import GridContext
 from gpu_worker.execution.grid.iterate import Loop, StencilSource, Stepper
 from gpu_worker.execution.memory.scratch import Arguments, Scratch
+from gpu_worker.execution.plans import plan_cache
 from gpu_worker.execution.scheduling.streams import StreamPool, Streams
 from gpu_worker.protocol.grids import IterateStep, Phase
 from gpu_worker.protocol.messages import (
@@ -65,20 +68,30 @@ def loop(steps: int, until: float, every: int, check: int) -> Plan:
     return grid_plan(ToDeviceStep(), step, KeepStep(1, "u", "device"), source=LoadStep(0), inputs=inputs)
 
 
-def calls(worker: workers.SessionWorker, numbers: Iterator[int], plans: Sequence[Plan]) -> list[float]:
-    """Return the processor time of calls, each on what the one before gave."""
+def calls(worker: workers.SessionWorker, numbers: Iterator[int], plans: Sequence[Plan]) -> tuple[list[float], int]:
+    """Return the processor time of calls, each on what the one before gave, and the number of functions called in the
+    last, which is counted and not timed.
+    """
     vrdd = next(numbers)
     fill_grid(worker, vrdd)
-    seconds = []
+    seconds: list[float] = []
+    counted = 0
+
+    def count(_: Any, event: str, __: Any) -> None:
+        nonlocal counted
+        counted += event in ("call", "c_call")
+
     for plan in plans:
         key, encoded = sealed(plan)
         request = Run(vrdd, 1, 60.0, key, encoded, (vrdd, vrdd + 1), (SHARE,), released=(vrdd - 1,))
         started = time.process_time()
+        sys.setprofile(count if len(seconds) == len(plans) - 1 else None)
         worker.handle(request, [])
+        sys.setprofile(None)
         seconds.append(time.process_time() - started)
         vrdd += 1
     worker.handle(Release(1, (vrdd,)), [])
-    return seconds
+    return seconds[:-1], counted
 
 
 class Alone(JoinedWorld):
@@ -144,16 +157,29 @@ def between_nodes(steps: int) -> Iterator[Loop]:
     stepper.finish()
 
 
-def show(name: str, seconds: Sequence[float], steps: int) -> None:
-    """Print the least and the median."""
+def show(name: str, seconds: Sequence[float], steps: int, functions: int | None = None) -> None:
+    """Print the least and the median, and the functions that were called."""
     least, median = (1e6 * float(each) for each in np.quantile(seconds, (0, 0.5)))
-    print(f"{name:46} {least:10.0f} {median:10.0f} {least / steps:12.2f} {median / steps:12.2f}", flush=True)
+    print(f"{name:58} {least:10.0f} {median:10.0f} {least / steps:12.2f} {median / steps:12.2f} "
+          f"{'' if functions is None else f'{functions:12,}'}", flush=True)
+
+
+class Anew(plan_cache.DecodedPlan):
+    """A plan each pass of which is run anew where it tests cells, and not replayed."""
+
+    def __init__(self, plan: Plan):
+        super().__init__(plan)
+        self.may_be_recorded &= not self.branches
 
 
 @click.command(help=__doc__)
-def main() -> None:
+@click.option("--anew", is_flag=True, help="Replay no loop that tests its cells, as if such recordings were not.")
+def main(anew: bool) -> None:
+    if anew:
+        plan_cache.DecodedPlan = Anew       # type: ignore[misc]
     workers.open_devices = lambda *_, **__: [Blank()]       # type: ignore[assignment]
-    print(f"{'':46} {'us a call':>21} {'us a step':>25}\n{'':46} " + f"{'least':>10} {'median':>10}   " * 2)
+    print(f"{'':58} {'us a call':>21} {'us a step':>25}")
+    print(f"{'':58} " + f"{'least':>10} {'median':>10}   " * 2 + "  functions")
     numbers = itertools.count(100_000, 100_000)
     with tempfile.TemporaryDirectory() as directory:
         box = CrashRecorder(Path(directory, "box"), epoch=1)
@@ -162,13 +188,14 @@ def main() -> None:
                  "until, every 100th": (0.0, 100, 0), "check, every 10th": (-1.0, 1, 10),
                  "until and check, every 10th": (0.0, 10, 10)}
         for name, options in cases.items():
-            show(f"{STEPS} steps, {name}", calls(worker, numbers, [loop(STEPS, *options)] * 300)[20:], STEPS)
+            seconds, functions = calls(worker, numbers, [loop(STEPS, *options)] * 300)
+            show(f"{STEPS} steps, {name}", seconds[20:], STEPS, functions)
         for name, options in cases.items():
             once = [loop(10 * STEPS + place, *options) for place in range(10)]
-            show(f"{10 * STEPS} steps in one call that comes once, {name}", calls(worker, numbers, once), 10 * STEPS)
+            show(f"{10 * STEPS} steps in one call that comes once, {name}", calls(worker, numbers, once)[0], 10 * STEPS)
         worker.close()
     with between_nodes(10 * STEPS) as between:
-        seconds: list[float] = []
+        seconds = []
         for _ in range(10):
             started = time.process_time()
             between.run()
