@@ -9,6 +9,7 @@ import gc
 import importlib.util
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Generator, Iterator
@@ -20,6 +21,10 @@ from tests import jvm, loggers
 
 # What a collection of tests makes, it keeps: to look through it again and again takes a quarter of the time.
 gc.disable()
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's background jobs ignore interrupts; what is tested, and Arrow, expects Python's own handler.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parent.parent
 

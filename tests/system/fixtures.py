@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,10 +19,6 @@ from gpu_worker.system.failpoints import VARIABLE
 from tests import leaks
 from tests.system import archive, topology
 from tests.system.worker_tools import end_workers
-
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell's background jobs ignore interrupts; what is tested here, and Arrow, expects Python's own.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 try:
     from pyarrow import csv
