@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-from gpu_worker.protocol.errors import KeysRefused, OutOfMemory, WorldLost
+from gpu_worker.protocol.errors import KeysRefused, OutOfMemory, VisparkError, WorldLost
 from gpu_worker.protocol.grids import World
 from gpu_worker.protocol.messages import FieldFold, Step, ToDeviceStep
 from gpu_worker.protocol.plans import DISK_TIERS, FoldRunsStep, KeepKeyedStep, PartitionByKeyStep, SortByKeyStep
@@ -31,10 +32,28 @@ def records(index: int) -> dict[str, np.ndarray]:
             "2": np.where(np.arange(ROWS) == index * ROWS // 2, np.nan, 1.0)}
 
 
-def exchanged(workers: Sequence[Bench], steps: Sequence[Step], places: Sequence[str]) -> list[Any]:
+class LateHearing(Meeting):
+    """Meeting point of whose end one node hears before it has heard that nodes have no room."""
+
+    def __init__(self, size: int, late: int):
+        super().__init__(size)
+        self._late = late
+
+    def wait_for_ranks(self, rank: int, brought: Any) -> list[Any]:
+        answers = super().wait_for_ranks(rank, brought)
+        if rank == self._late and any(isinstance(each, bytes) and b"are free" in each for each in answers):
+            raise WorldLost("a node is gone")
+        return answers
+
+
+def exchanged(workers: Sequence[Bench], steps: Sequence[Step], places: Sequence[str],
+              meeting: Callable[[int], Meeting] = Meeting) -> list[Any]:
     """Return the bytes of all new partitions, in order, that all workers make of the records, of which each has some.
+
+    As in a driver, what one lost is repeated on all, and an error of another kind ends it for all.
     """
-    meetings = {bytes([attempt]): Meeting(len(workers)) for attempt in range(4)}
+    meetings = {bytes([attempt]): meeting(len(workers)) for attempt in range(8)}
+    failed: list[VisparkError] = []
     shares = np.array_split(np.arange(PARTITIONS), len(workers))
 
     def run(rank: int) -> list[Any]:
@@ -44,17 +63,27 @@ def exchanged(workers: Sequence[Bench], steps: Sequence[Step], places: Sequence[
         worker.process._grids._join = lambda wanted, _: ThreadWorld(meetings[wanted.key], wanted, len(workers))
         plan = worker.plan(1, (ToDeviceStep(), *steps, KeepKeyedStep(1, "y")), (), "")
         for key in meetings:
+            if failed:
+                raise WorldLost("another node has failed")
             request = replace(worker.request(plan, (1, 2)), world=World(key, rank, ("",) * len(workers)))
             try:
                 worker.process.handle(request, [])
                 break
             except WorldLost:
                 continue
+            except VisparkError as error:
+                failed.append(error)
+                for point in meetings.values():
+                    point.end()
+                raise
         return [[{name: array.tobytes() for name, array in block.items()} for block in blocks]
                 for blocks in worker.fetched(2)]
 
     with ThreadPoolExecutor(len(workers)) as pool:
         futures = [pool.submit(run, rank) for rank in range(len(workers))]
+        wait(futures)
+        for error in failed[:1]:
+            raise error
         parts = [part for future in futures for part in future.result()]
     for worker in workers:
         worker.process._grids.leave()
@@ -81,6 +110,20 @@ def test_nodes_whose_devices_are_too_small_make_the_same_partitions(nodes: Calla
     assert exchanged(nodes(crowded, crowded), steps_of(how), ["device", "device"]) == expected
 
 
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_node_that_hears_of_an_end_before_its_reason_takes_less_memory_too(nodes: Callable[..., list[Bench]],
+                                                                            late: int):
+    """Give two nodes no room, and one of them no reason for which the other left: it is to go on in waves as well, or
+    it has no room again and again, and the other goes to ever smaller waves until there are none.
+    """
+    expected = exchanged(nodes({}), steps_of("descending"), ["device"])
+    crowded = {"memory": 320 << 10, "stream": 16 << 10}
+    meeting = partial(LateHearing, late=late)
+    for other in ({}, crowded):
+        both = nodes(crowded, other) if late else nodes(other, crowded)
+        assert exchanged(both, steps_of("descending"), ["device", "device"], meeting) == expected
+
+
 @pytest.mark.parametrize("other", ["device", DISK_TIERS])
 def test_what_finds_no_host_memory_goes_through_files(nodes: Callable[..., list[Bench]], other: str):
     """Refuse host memory to what is sent, what comes and what is made of it, each in one run or another."""
@@ -97,6 +140,6 @@ def test_keys_that_one_node_refuses_are_refused_by_all(nodes: Callable[..., list
         exchanged(workers, [PartitionByKeyStep("keys", "2", 3, "hash", b"", b"")], ["tiers", "device"])
 
 
-def test_a_node_without_host_memory_is_said_by_all(nodes: Callable[..., list[Bench]]):
+def test_a_node_without_host_memory_is_said(nodes: Callable[..., list[Bench]]):
     with pytest.raises(OutOfMemory, match=r"spark\.vispark\.hostMemory"):
         exchanged(nodes({**SMALL, "host_memory": 160 << 10}, {}), steps_of("ascending"), ["tiers", "device"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 import numpy as np
@@ -14,7 +15,7 @@ from gpu_worker.execution.keys.node_rows import NodeMessages, NodePlan, NodeShar
 from gpu_worker.execution.keys.row_exchange import OrderedExchange, RowExchange
 from gpu_worker.execution.keys.row_keys import in_order
 from gpu_worker.execution.passes.run_context import RunContext
-from gpu_worker.protocol.errors import KeysRefused, OutOfMemory, PlanError
+from gpu_worker.protocol.errors import KeysRefused, OutOfMemory, PlanError, WorldLost
 from gpu_worker.protocol.messages import Field
 from gpu_worker.system.failpoints import failpoint
 
@@ -37,14 +38,12 @@ class NodeKeys:
         This node's partitions that have records, in their order.
     parts : int
         How many new partitions there are on all nodes.
-    label : str
-        The user's call.
     """
 
-    def __init__(self, context: RunContext, values: Sequence[Partition], parts: int, label: str):
+    def __init__(self, context: RunContext, values: Sequence[Partition], parts: int):
         assert context.world is not None
         self._world: JoinedWorld = context.world
-        self._context, self._values, self._parts, self._label = context, values, parts, label
+        self._context, self._values, self._parts = context, values, parts
 
     @property
     def rank(self) -> int:
@@ -134,9 +133,9 @@ class NodeKeys:
         Raises
         ------
         OutOfMemory
-            If one of the nodes has no room for its own; before any row has been moved.
+            If this node has no room for its own; before any row has been moved.
         WorldLost
-            If another node is gone.
+            If another node has none, or is gone.
         """
         rank, size, scratch = self._world.rank, self._world.size, self._context.scratch
         peers = [each for each in range(size) if each != rank]
@@ -176,23 +175,24 @@ class NodeKeys:
     def all_have(self, memory: Callable[[], tuple[list[Partition], dict[int, _Content], dict[int, _Content]]]
                  ) -> tuple[list[Partition], dict[int, _Content], dict[int, _Content]]:
         """Allocate the new partitions and the buffers for messages by a function, and return them once all nodes have
-        theirs; raise OutOfMemory on all if one fails.
+        theirs.
 
         Raises
         ------
         OutOfMemory
-            If a node has no room; all of them raise it.
+            If this node has no room, also where it does not hear of the others: they may have left, as they have none.
+        WorldLost
+            If it has room and another node has none, or is gone.
         """
-        allocated, failed = None, ""
         try:
             allocated = memory()
         except OutOfMemory as error:
-            failed = error.message
-        for message in self._world.gather(failed.encode()):
+            with suppress(WorldLost):
+                self._world.gather(error.message.encode())
+            raise
+        for message in self._world.gather(b""):
             if message:
-                raise OutOfMemory(message.decode(errors="replace"))
-        if allocated is None:
-            raise OutOfMemory(f"{self._label}: a node has no room for its partitions")
+                raise WorldLost(f"another node has no room: {message.decode(errors='replace')}")
         return allocated
 
     def _unpack(self, plan: NodePlan, peer: int, buffer: Buffer, parts: Sequence[Partition]) -> None:

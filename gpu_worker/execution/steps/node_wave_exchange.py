@@ -119,7 +119,7 @@ class NodeWaveExchange(WaveExchange):
 
     def __init__(self, partitioner: Partitioner, context: RunContext, values: Sequence[Partition]):
         super().__init__(partitioner, context, values)
-        self._nodes = NodeKeys(context, (), self._step.parts, partitioner.label)
+        self._nodes = NodeKeys(context, (), self._step.parts)
         inputs = [value.index for value in values if value.count and value.blocks]
         self._places = {index: place for place, index in enumerate(inputs)}
         self._device = values[0].device if values else context.streams.devices[0]

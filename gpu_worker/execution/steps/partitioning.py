@@ -89,7 +89,7 @@ class PartitionByKeyHandler(KeyedStep):
 
     def _exchange_with_nodes(self, context: RunContext, values: Sequence[Partition]) -> list[Partition]:
         """Return this node's new partitions, of the rows of all nodes of the plan's world."""
-        nodes = NodeKeys(context, values, self.step.parts, self.label)
+        nodes = NodeKeys(context, values, self.step.parts)
         keys: list[RowKeys] = []
 
         def samples(partitions: int) -> Sequence[np.ndarray]:
