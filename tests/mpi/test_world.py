@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from gpu_worker.protocol.grids import ExchangeStep, Phase, StencilStep
 from gpu_worker.protocol.messages import KeepStep, Release, Step
 from gpu_worker.protocol.plans import CheckFiniteStep
 from tests.mpi.nodes import Application, Node, nodes
+from tests.system.worker_tools import eventually
 from tests.unit.grids import AXES, Case
 from tests.unit.test_patches_steps import halo, stepped
 
@@ -73,6 +75,25 @@ def test_a_schedulers_job_around_the_daemons_is_not_asked_for_hosts(tmp_path: Pa
         with Application("inside", inside, case) as app:
             app.put(1, field(case))
             app.run((1, 2), app.loop(1), KeepStep(1, "u", "device"))
+
+
+def test_programs_of_a_world_have_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Look where mpirun and prted, which name their files by their process's number, have them: one that finds those of
+    a killed one with its number ends, and a world whose prted ends so does not begin.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="v-"))
+    monkeypatch.setenv("TMPDIR", str(folder))
+    with nodes(tmp_path, 2) as inside:
+        case = case_of(2)
+        with Application("folders", inside, case) as app:
+            app.put(1, field(case))
+            app.run((1, 2), app.loop(1), KeepStep(1, "u", "device"))
+            own = [path for path in folder.iterdir() if path.name.startswith("vispark-world-")]
+            assert sorted(path.name.partition(".")[0] for each in own for path in each.iterdir()) == [
+                "ompi", "prted", "prted"]
+            assert not list(folder.glob("prted*")) and not list(folder.glob("ompi*"))
+    assert eventually(lambda: not list(folder.iterdir()))
+    folder.rmdir()
 
 
 def test_mpi_itself_over_ucx_as_where_there_is_rdma(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -22,6 +22,7 @@ import pytest
 from gpu_worker.client.connection import Lease
 from gpu_worker.exchange.mpi import cluster as cluster_module
 from gpu_worker.exchange.mpi.cluster import Cluster
+from gpu_worker.exchange.mpi.supervise import own_folder
 from gpu_worker.execution.scheduling.in_flight import InFlightQueue, Submission
 from gpu_worker.protocol.control import Configuration, HandOver, Registration, Taken
 from gpu_worker.protocol.errors import OptionError, OutOfResources, Place, VisparkError, WorkerLost
@@ -560,8 +561,9 @@ def test_a_prted_that_is_stopped_is_ended(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(cluster_module, "_GRACE_SECONDS", 0.1)
     with stopped_child() as child, monkeypatch.context() as patch:
         patch.setattr(subprocess, "time", None)     # a wait with a timeout sleeps again and again
-        Cluster(locate(str(tmp_path)))._reap(child, os.pidfd_open(child.pid))
-        assert child.returncode == -signal.SIGKILL
+        folder = own_folder()
+        Cluster(locate(str(tmp_path)))._reap(child, os.pidfd_open(child.pid), folder)
+        assert child.returncode == -signal.SIGKILL and not Path(folder.name).exists()
     with stopped_child() as child:
         cluster_module._end(child)
         assert child.returncode == -signal.SIGKILL

@@ -15,6 +15,8 @@ import secrets
 import select
 import socket
 import subprocess
+import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -22,6 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpu_worker.exchange.mpi.nodes import start_prted
+from gpu_worker.exchange.mpi.supervise import own_folder
 from gpu_worker.protocol.codec import decode, encode
 from gpu_worker.protocol.errors import OptionError, Unauthorized, VisparkError, WorkerLost, WorkerUnavailable
 from gpu_worker.protocol.grids import place_name
@@ -92,7 +95,8 @@ class Cluster:
         self._key_file = key
         self._key = _read(key) if key is not None else b""
         self._place = place_name(machine(), str(directory.path))
-        self._started: list[subprocess.Popen[bytes]] = []
+        #: The prteds that run, and the thread that waits for each.
+        self._started: dict[subprocess.Popen[bytes], threading.Thread] = {}
         self._listener: socket.socket | None = None
         self._closed = False
         if not self._key and (listen or any(_address(other) for other in self._others)):
@@ -124,9 +128,10 @@ class Cluster:
             with suppress(OSError):
                 self._listener.shutdown(socket.SHUT_RDWR)
             self._listener.close()
-        for process in list(self._started):
+        for process, reaper in list(self._started.items()):
             if process.poll() is None:
                 _end(process)
+            reaper.join(_GRACE_SECONDS)
 
     def start(self, request: StartPrted) -> Done:
         """Start prted on a worker's node, or see whether that can be asked for.
@@ -141,16 +146,21 @@ class Cluster:
         if request.worker in (self._directory.worker, self._place) and request.asks:
             return Done(0)
         if request.worker in (self._directory.worker, self._place):
-            process = start_prted(self._directory, request.arguments)
             with ExitStack() as undo:
+                with system_call("a folder of prted's own", WorkerUnavailable):
+                    folder = own_folder()
+                undo.callback(folder.cleanup)
+                process = start_prted(self._directory, request.arguments, folder.name)
                 undo.callback(process.wait)
                 undo.callback(process.terminate)
                 with system_call("prted cannot be watched", WorkerUnavailable):
                     pidfd = os.pidfd_open(process.pid)
                 undo.callback(os.close, pidfd)
-                start_thread(self._reap, [process, pidfd], name="prted")
+                reaper = start_thread(self._reap, [process, pidfd, folder], name="prted")
                 undo.pop_all()
-            self._started.append(process)
+            self._started[process] = reaper
+            if not reaper.is_alive():       # it was quicker
+                self._started.pop(process, None)
             _log.info("prted %d is started for an MPI world", process.pid)
             return Done(0)
         if not request.onward:
@@ -170,8 +180,9 @@ class Cluster:
             f"no daemon that this one knows is worker {request.worker}; name the nodes with 'gpu-worker start --hosts'",
             detail="\n".join(error.message for error in errors))
 
-    def _reap(self, process: subprocess.Popen[bytes], pidfd: int) -> None:
-        """Wait in the background for a prted's end, so that it does not stay as a zombie; end it if it is stopped.
+    def _reap(self, process: subprocess.Popen[bytes], pidfd: int, folder: tempfile.TemporaryDirectory[str]) -> None:
+        """Wait in the background for a prted's end, so that it does not stay as a zombie; end it if it is stopped. Its
+        folder goes with it.
 
         The descriptor, which is readable from the end on, is closed: ``process.wait`` with a timeout looks each 50 ms.
         """
@@ -182,9 +193,9 @@ class Cluster:
                 _log.error("prted %d has been stopped for %g s, and is ended", process.pid, STOPPED_SECONDS)
                 process.kill()
         os.close(pidfd)
-        process.wait()
-        with suppress(ValueError):      # it was quicker than whoever started it
-            self._started.remove(process)
+        _log.info("prted %d ended with status %d", process.pid, process.wait())
+        folder.cleanup()
+        self._started.pop(process, None)
 
     def _ask(self, other: str, request: StartPrted) -> Done:
         address = _address(other)

@@ -175,12 +175,12 @@ def checked(arguments: Sequence[str]) -> tuple[str, ...]:
     return tuple(passed)
 
 
-def start_prted(directory: RuntimeDirectory, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Start prted on this node."""
+def start_prted(directory: RuntimeDirectory, arguments: Sequence[str], folder: str) -> subprocess.Popen[bytes]:
+    """Start prted on this node, with its files in a folder."""
     path = Path(program("prted"))
     prefix = str(path.parent.parent)
     variables = outside_of_jobs(environment(directory)) | dict.fromkeys(("PRTE_PREFIX", "PMIX_PREFIX", "OPAL_PREFIX"),
-                                                                        prefix)
+                                                                        prefix) | {"TMPDIR": folder}
     with system_call("prted cannot be started", WorkerUnavailable):
         output = log.open_for_output(directory.process_log)
         try:
