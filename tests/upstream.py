@@ -39,6 +39,8 @@ DIFFERENCES = dict.fromkeys(
     [f"{each}.test_multinomial_logistic_regression_with_bound"
      for each in ("LogisticRegressionTest", "ClassificationTests")],
     "the optimum within bounds has more digits: the objective is 2.2e-9 below, coefficients are 4e-4 away")
+DIFFERENCES["ClusteringTests.test_kmeans"] = (
+    "first centres are other draws than MLlib's, and the optimum here: one of Lloyd's steps is taken for MLlib's two")
 
 
 def suite(folder: Path, files: tuple[str, ...]) -> unittest.TestSuite:

@@ -194,7 +194,7 @@ def main(names: tuple[str, ...], tolerance: float, limit: float, device: str, ke
             outcomes[outcome] += 1
             if name in EXPLAINED and outcome == "equal":
                 stale.append(name)
-            lines += [f"{name:44}{outcome:16}{text}".rstrip(), *(f"    left to MLlib: {each}" for each in left)]
+            lines += [f"{name:48}{outcome:16}{text}".rstrip(), *(f"    left to MLlib: {each}" for each in left)]
             print("\n".join(lines[-1 - len(left):]), flush=True)
             if out:
                 out.write_text("\n".join(lines) + "\n")
