@@ -21,7 +21,7 @@ from pyspark import RDD, SparkContext
 
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import exact, host_context, in_partitions, multiset
-from vispark import IN, OUT, VRDD, Kernels
+from vispark import IN, OUT, VRDD, Kernels, attach
 
 EXAMPLES = int(os.environ.get("VISPARK_EXAMPLES", "20"))
 
@@ -248,6 +248,18 @@ def test_equal_results(sc: SparkContext, data: Data, steps: list[Step], actions:
         note(name)
         expected = outcome(lambda name=name: ACTIONS[name](plain, data))
         assert outcome(lambda name=name: ACTIONS[name](moved, data)) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120 + 10 * EXAMPLES)
+@settings(max_examples=max(1, EXAMPLES // 4), deadline=None, suppress_health_check=list(HealthCheck))
+@given(datasets().filter(lambda data: any(data.partitions)))
+def test_what_is_published_is_read_as_spark_has_it(sc: SparkContext, data: Data):
+    plain = in_partitions(sc, data.partitions)
+    plain.cache("GPU").publish("drawn", replace=True)
+    attached = attach(sc, "drawn")
+    for name in ("glom", "count", "keys and values"):
+        assert outcome(lambda name=name: ACTIONS[name](attached, data)) == ACTIONS[name](plain, data)
 
 
 def test_every_operation_alone(sc: SparkContext):
