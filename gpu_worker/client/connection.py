@@ -71,7 +71,7 @@ _Greeted = TypeVar("_Greeted")
 
 
 def _greet(transport: Transport, hello: Hello, of: object) -> tuple[Connection, Any]:
-    """Return a connection on which was greeted, and the answer, which is of the union ``of``."""
+    """Open a connection, send the greeting, and return the connection and the answer, a message of the union ``of``."""
     with contextlib.ExitStack() as stack:
         connection, hello = transport.open(hello)
         stack.enter_context(connection)
@@ -125,10 +125,11 @@ class Client:
         self._numbers = itertools.count(secrets.randbits(39) << 24)
 
     def payload(self, size: int) -> Payload:
-        """Return room of at least ``size`` bytes for a request's payload; to be given back by :meth:`recycle`, or
-        closed.
+        """Return a payload of at least ``size`` bytes for a request; the caller gives it back by :meth:`recycle`, or
+        closes it.
 
-        It is the last one's, where that is large enough: its pages are there, and the worker has it mapped and pinned.
+        The last request's payload is used again if it is large enough: its pages are allocated, and the worker has it
+        mapped and pinned.
         """
         with contextlib.suppress(IndexError):
             payload = self._spare.pop()
@@ -149,10 +150,10 @@ class Client:
         return list(self._spare)
 
     def lend(self, size: int) -> BufferLease | None:
-        """Return memory of at least ``size`` bytes for what may never be sent: some that was sent before, or as large
-        as that.
+        """Return a lease of at least ``size`` bytes for values that may never be sent: memory of an earlier request, or
+        new memory as large as the largest request's.
 
-        There are two at most for it, so that one may be filled while somebody has what came in the other.
+        At most two leases exist, so that one can be filled while a reply in the other is still read.
         """
         try:
             payload = self._spare.pop()

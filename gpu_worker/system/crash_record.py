@@ -262,7 +262,7 @@ class _Serving:
 
 @dataclass(slots=True)
 class _Waiting:
-    """Context of :meth:`CrashRecorder.waiting`: a class for the reason of :class:`_Running`."""
+    """Context of :meth:`CrashRecorder.waiting`; a class and no generator, as :class:`_Running` is."""
 
     recorder: CrashRecorder
     waited: bool = False

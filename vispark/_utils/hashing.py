@@ -1,4 +1,4 @@
-"""Records that a loop looks plans up by, in every pass."""
+"""Cached hashes of the frozen records that are keys of the plan cache, which a loop asks in every pass."""
 
 from __future__ import annotations
 

@@ -186,7 +186,9 @@ class _Measuring:
 
     @contextmanager
     def numbers(self, dtype: str, width: int = 0) -> Iterator[Callable[..., float]]:
-        """Yield a function that gives the elements a second of another; its numbers are held until the block ends."""
+        """Yield a function that measures how many elements a second another function takes; the numbers that it loads
+        stay on the device until the block ends.
+        """
         held: dict[int, Any] = {}
         try:
             yield partial(self._rate, held, dtype, width)

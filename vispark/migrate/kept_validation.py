@@ -51,7 +51,7 @@ def keep_validation(history: History, cpu: Path, gpu: Path, validation: Validati
 
 def keep_first_run(history: History, job: int, script: Path, results: Sequence[StatementResults],
                    traces: Path | None = None, **columns: Any) -> int:
-    """Write the run of a program that no port's was compared with to the store, and return its id.
+    """Write a program's run to the store, before any run of a port is compared with it, and return the run's id.
 
     Parameters
     ----------

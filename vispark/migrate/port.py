@@ -203,7 +203,9 @@ class _Porter:
         raise _NotPorted(f"{self.program.where(call.line)}, {verdicts[call].call}: {detail}{also}")
 
     def _nearest(self, kept: list[RddCall], verdicts: Mapping[RddCall, Advice]) -> list[RddCall]:
-        """Return the caches without those of which an operation that stays makes what another one keeps."""
+        """Return the caches that a loop starts from: a cache is left out if another cache is computed from it by an
+        operation that stays in Spark.
+        """
         return [each for each in kept if not any(
             each in self.program.upstream(other) and any(
                 each in self.program.upstream(call) and advice.verdict not in _PORTABLE

@@ -146,7 +146,9 @@ class DeviceRates:
 
     @property
     def spread(self) -> tuple[float, float]:
-        """What measured passes are of predicted ones; a probe ran the very action on the device."""
+        """The lowest and the highest ratio of a measured pass to a predicted one; it is narrow where the device was
+        calibrated, or where a probe ran the action itself.
+        """
         return CALIBRATED_SPREAD if self.calibrated or self.runs else DATA_SHEET_SPREAD
 
 

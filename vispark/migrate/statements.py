@@ -130,7 +130,7 @@ class _Recording(ast.NodeTransformer):
 
 
 def record_call(number: int) -> Callable[[ast.expr], ast.expr]:
-    """Return a function that makes an expression one that records its value as that of a statement."""
+    """Return a function that wraps an expression, so that its value is recorded as the value of a statement."""
     def call(value: ast.expr) -> ast.expr:
         return ast.copy_location(ast.Call(ast.Name(RECORD, ast.Load()), [ast.Constant(number), value], []), value)
     return call

@@ -263,7 +263,7 @@ class TuneSearch:
         return (run.load if part == LOAD else whole - run.load) / whole if whole > 0 else 0.0
 
     def _try_knob(self, knob: Knob, answer: TuneAnswer) -> bool:
-        """Try a knob's changes; return whether runs are left for what is to be tried."""
+        """Try a knob's changes until one is no gain; return whether the limit of runs allows another trial."""
         for name, change in knob.changes:
             setting = change(answer.best.setting)
             if problem := refused(setting.conf):

@@ -36,7 +36,7 @@ class DeviceEvaluator(StageOfMLlib):
 
     @abstractmethod
     def _columns(self) -> dict[str, str]:
-        """Return the columns that a metric is of, by the fields of its records; without that of the weights."""
+        """Return the columns that a metric reads, by the fields of its records; without the column of weights."""
 
     @abstractmethod
     def metric(self, records: VRDD) -> float:

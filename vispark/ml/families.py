@@ -25,7 +25,7 @@ FAMILIES = {"gaussian": (0.0, 1.0), "binomial": (BINOMIAL, LOGIT), "poisson": (1
 
 
 def is_outside(x: Any, y: Any, w: Any, o: Any, family: Any) -> Any:
-    """Return 1 where a label is none that a family may have, and the numbers that are to be finite."""
+    """Return 1 if the family cannot have the label, else 0, and the counts and numbers of a row, to be summed."""
     if family == 1e6:
         outside = not 0 < (w * y + 0.5) / (w + 1) < 1
     else:

@@ -65,7 +65,9 @@ class Part:
         return None if self.weight is None else self.weight[0]
 
     def weighed_by(self, points: VRDD, name: str) -> VRDD:
-        """Return such records with other weights than those that they were loaded with: of evaluations, or 1."""
+        """Return the records with another weight than the one that they were loaded with: the column that an evaluator
+        names, or 1.
+        """
         function: Any = _weigh_by if name == self.weighs_by else _weigh_alone
         weighted: VRDD = points.vmap(function, float(self.fold), self.is_fold)
         return weighted
@@ -90,7 +92,7 @@ class Vectors:
     steps: tuple[tuple[Any, tuple[Any, ...]], ...] = ()
 
     def made(self, points: VRDD, done: int = 0) -> VRDD:
-        """Return records whose field ``x`` is the column, of which some steps are done."""
+        """Return records whose field ``x`` is the column: compute its steps behind the first ``done``."""
         for function, arguments in self.steps[done:]:
             points = points.vmap(function, *arguments)
         return points

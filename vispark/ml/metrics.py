@@ -1,7 +1,7 @@
 """Metrics of predictions that are on the devices, as MLlib's evaluators define them.
 
 Records have a prediction or a vector of scores ``x``, a label ``y`` and a weight ``w``; those of clusters features
-``x``, the number ``p`` of a cluster, and ``w``. A record of weight 0 is none.
+``x``, the number ``p`` of a cluster, and ``w``. Records of weight 0 are ignored.
 
 References
 ----------
@@ -58,11 +58,11 @@ def _share(part: np.ndarray, whole: float) -> np.ndarray:
 
 
 def curve_of(points: VRDD, bins: int) -> Curve:
-    """Return the curve of scores: numbers, or the second ones of vectors.
+    """Return the curve of scores, which are numbers, or the second numbers of vectors.
 
-    Each score is a threshold, or, where there are twice as many as ``bins`` and this is not 0, the last of so many
-    neighbours that there are about ``bins``. MLlib counts these off in each partition of its sort, and so gives what
-    depends on Spark's partitions; here they are counted off as in one.
+    Each distinct score is a threshold. If ``bins`` is not 0 and there are at least twice as many scores, neighbours
+    are grouped into about ``bins`` groups, and each group's last score is a threshold. MLlib groups within each
+    partition of its sort, so that its curve depends on Spark's partitions; this function groups as if there were one.
     """
     try:
         is_vector = np.ndim(points.first()["x"]) > 0
@@ -271,7 +271,7 @@ class Residuals:
         return self.explained / self.weight
 
     def r2(self, *, through_origin: bool) -> float:
-        """Return the share of the labels' variance that is explained.
+        """Return R2, the share of the labels' variance that the predictions explain.
 
         MLlib's total sum of squares is the unbiased variance by the sum of weights less 1, whatever the weights are;
         of one row, or of equal labels, it is 0, and the share minus infinity, or NaN where there are no residuals.

@@ -39,7 +39,7 @@ class Sampler(Feed):
 
 
 def described(latest: Sample, speeds: dict[str, Rates]) -> dict[str, Any]:
-    """Return a sample as what a page shows of it."""
+    """Return the parts of a sample that a page shows, as JSON has them."""
     report = latest.report
     if report is None:
         return {"up": False, "reason": latest.reason}

@@ -34,8 +34,8 @@ class FoldResult:
     """Result of a fold over all partitions of a worker; ``counts`` has the number of records of each key, if there are
     keys.
 
-    Where ``lies`` is given, its bytes are the reply's data, and ``offsets`` say where the fields are there, and behind
-    them the counts.
+    If ``lies`` is not None, its bytes are the reply's data: ``offsets`` are the places of the fields in it, and then of
+    the counts.
     """
 
     count: int

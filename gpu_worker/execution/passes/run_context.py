@@ -180,7 +180,7 @@ class RunContext:
 
     @property
     def grid_steps(self) -> GridSteps:
-        """What runs steps on the plan's grid; PlanError for a plan without one."""
+        """The executor of steps on the plan's grid; PlanError for a plan without a grid."""
         if self.grid is None:
             raise PlanError("the plan has a step on a grid, and no grid")
         return self.grid

@@ -234,7 +234,7 @@ class PartitionByKeyHandler(KeyedStep):
 
     def _move(self, context: RunContext, exchange: RowExchange | OrderedExchange, moved: Sequence[Partition],
               parts: Sequence[Partition], before: np.ndarray) -> None:
-        """Enqueue the moves of partitions' rows to the new ones, in each behind as many rows as ``before`` says."""
+        """Enqueue the moves of rows to the new partitions; ``before`` is the number of rows before them in each."""
         device = moved[0].device
         stream = context.streams.main(device)
         for other in dict.fromkeys([each.device for each in parts]):

@@ -24,7 +24,7 @@ from gpu_worker.protocol.plans import NumberRowsStep, SampleRowsStep, SelectRows
 
 
 class _RowsStep(StepHandler[SelectRowsStep | SampleRowsStep | NumberRowsStep]):
-    """Handler of a step of each partition's rows, whose results are not known before."""
+    """Handler of a step on the rows of each partition whose results' sizes are known only once it has run."""
 
     on_device = True
 

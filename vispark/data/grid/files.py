@@ -122,7 +122,7 @@ def _directory(path: str, files: FilesOf, name: str) -> StoredField | dict[str, 
 
 @dataclass(frozen=True)
 class _WholeNpy(StoredField):
-    """Field in one ``.npy`` file; without a header where the driver did not see it."""
+    """Field in one ``.npy`` file; ``file`` is None if the driver has not read its header."""
 
     path: str
     file: npy.NpyFile | None

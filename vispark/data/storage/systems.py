@@ -88,8 +88,8 @@ def _hdfs(url: str) -> tuple[Any, str]:
 def _client(process: int, root: str) -> Any:
     """Return the client of an HDFS in this process, with its connections.
 
-    It is none of those that fsspec keeps: a process that is forked off drops them, and waits for ever for threads that
-    it does not have.
+    The client is not one of fsspec's cached ones: a forked process would close the clients that it inherits, and wait
+    for ever for their threads, which it does not have.
     """
     # A port says that there is one NameNode, and none that would come up in its place within minutes.
     options = _ONE_NAMENODE if re.search(r":\d+/$", root) else {}

@@ -535,7 +535,7 @@ class Session:
                answer: PartialResult, targets: tuple[int, ...] = (), shape: PlacementKey | None = None) -> None:
         """Send a plan to each worker that holds some of the partitions, and receive the answers.
 
-        ``shape`` says where they are, if not where the first copy of each is.
+        ``shape`` says where the partitions are; if it is None, the first copy of each is used.
         """
         residency = self.residencies[start.number]
         nodes = after_start(chain, start)

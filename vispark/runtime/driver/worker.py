@@ -98,8 +98,8 @@ class Worker:
 
     @property
     def gone(self) -> bool:
-        """Whether the worker was reached over TCP and is not any more: what it held counts as lost until a task comes
-        from there.
+        """Whether the worker was reached over TCP and no longer is: its partitions count as lost until a task comes
+        from its node.
         """
         return self.connections.gone
 
@@ -398,7 +398,7 @@ def collect_error(errors: list[VisparkError], action: Callable[..., _Given], *ar
 def raise_gravest(errors: list[VisparkError], chain: LogicalPlan) -> None:
     """Raise one of the errors of a chain's plans, if there are any; a loss only if there is no other error.
 
-    No frame that it passes refers to it afterwards: its traceback would keep them, and their data on the devices.
+    The list is emptied, so that the error's traceback keeps no other error, and no data of these on the devices.
     """
     if errors:
         gravest = min(errors, key=lambda error: isinstance(error, LOST))

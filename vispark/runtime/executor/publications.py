@@ -65,7 +65,8 @@ class AttachTask:
 
 @dataclass(frozen=True)
 class NamedPart:
-    """Part of a publication on a node: of which worker, its key, and an executor there; "" for the driver's own node.
+    """Part of a publication on a node: the worker's address, the part's key, and an executor of the node, which is ""
+    on the driver's own node.
     """
 
     home: WorkerAddress

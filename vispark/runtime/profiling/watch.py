@@ -69,7 +69,7 @@ class FollowedPlans:
             total.ended = time.time()
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return the lines with their totals, that of the most seconds first, of the driver's or the workers'."""
+        """Return the lines of the driver, or of the workers, with their totals, the line of the most seconds first."""
         with self._lock:
             rows = [{"line": line, "operations": ", ".join(each.operations)[:200], "plans": each.plans,
                      "seconds": each.seconds, "worker": each.worker, "compile": each.compile, "bytes": each.nbytes,

@@ -117,7 +117,7 @@ class _Reading:
             yield from self._narrower(left, right, known, _RESULT)
 
     def _narrower(self, left: Expression, right: Expression, known: Mapping[str, str], what: str) -> Iterator[str]:
-        """Yield texts of records beside what NumPy has in fewer bits."""
+        """Yield warnings about Python numbers of records that meet NumPy numbers of fewer bits."""
         for one, other in ((left, right), (right, left)):
             kind = self._kind(one, known)
             if kind in ("int", "float"):

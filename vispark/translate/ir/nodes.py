@@ -76,7 +76,7 @@ class Constant:
 
     @property
     def array(self) -> np.ndarray:
-        """The value as an array, whose elements are not there where it is by reference."""
+        """The value as an array; of a value that is passed by reference dtype and shape alone, without elements."""
         if isinstance(self.data, Reference):
             return Described.of(self.dtype, self.shape)
         return np.frombuffer(bytes(self.data), self.dtype).reshape(self.shape)

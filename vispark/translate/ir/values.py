@@ -196,7 +196,7 @@ class List:
 
 @dataclass(frozen=True)
 class Dict:
-    """A dict display, on its way out."""
+    """Dict display that a function returns."""
 
     names: tuple[str, ...]
     items: tuple[Value, ...]

@@ -111,7 +111,7 @@ def _row_of(factor: Factor, function: RowFunction) -> Port | None:
 
 
 def _is_symmetric(outer: OuterSum) -> bool:
-    """Return whether a matrix is that of a part of a row by itself."""
+    """Return whether a matrix is the outer product of a part of a row with itself."""
     return outer.symmetric and outer.pairs[0][0] == outer.pairs[0][1]
 
 

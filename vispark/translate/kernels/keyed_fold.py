@@ -22,7 +22,7 @@ from vispark.translate.kernels.schedule import KeyCells
 
 @dataclass(frozen=True)
 class SharedCells:
-    """Cells that threads have together.
+    """Cells that all threads of a block, or of all blocks, fold into.
 
     Attributes
     ----------

@@ -397,7 +397,7 @@ class RowWriter:
         return stored(local, kind, field.shape) if field.shape else Number(kind, local)
 
     def _ragged(self, wanted: str, field: ElementField) -> RaggedRow | SparseRow:
-        """Return a field whose items lie among those of other rows."""
+        """Return a field of rows of several lengths, whose items lie in one array with the items of all other rows."""
         if self.emit.lanes > 1:
             raise Serial
         width = 3 if field.ragged == "sparse" else 2

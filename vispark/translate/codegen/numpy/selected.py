@@ -25,7 +25,7 @@ _FOLDED = ("sum", "min", "max", "any", "all")
 
 @lowers_for(Selected, *_REDUCED)
 def reduce_selected(emit: Emitter, items: Selected, *rest: Value, name: str, **keywords: Value) -> Any:
-    """Return a reduction of NumPy's; with an axis and the like it is left to that of arrays, which refuses it."""
+    """Return a reduction of NumPy's; one with an axis or the like is left to that of arrays, which refuses it."""
     options = {key: one for key, one in keywords.items() if not isinstance(one, Nothing)}
     if rest or set(options) - {"ddof"}:
         return NotImplemented

@@ -705,7 +705,7 @@ def prelude_for(text: str) -> str:
 
 
 def _is_used(part: str, text: str) -> bool:
-    """Return whether a part that is a template's special case is that of a type in use."""
+    """Return whether a part, if it specialises a template, does so for a type in use."""
     special = _SPECIAL.search(part)
     if special is None:
         return True
