@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from vispark.migrate.eventlog import read_log
+from vispark.migrate.capture.event_log import read_log
 
 #: Bytes of a task's event beside what is read of it: metrics and accumulables, of which Spark writes some 4 kB.
 _PADDING = 3600

@@ -23,14 +23,14 @@ import numpy as np
 from pyspark import SparkConf, SparkContext
 
 from vispark.data.records.rows import Rows
-from vispark.migrate.calibrate import measure, most_elements, written
-from vispark.migrate.capture import CapturedCall
-from vispark.migrate.clocks import processor_clock
-from vispark.migrate.loop_prediction import kernel_work
-from vispark.migrate.operation_count import operations_of
-from vispark.migrate.predict import DeviceRates, Interval, PassWork, ProbedRate, calibrated_device, predict_pass
-from vispark.migrate.probe import probe
-from vispark.migrate.typed import bytes_of, traffic_of
+from vispark.migrate.capture.clocks import processor_clock
+from vispark.migrate.capture.run_capture import CapturedCall
+from vispark.migrate.predict.calibration import measure, most_elements, written
+from vispark.migrate.predict.loop_prediction import kernel_work
+from vispark.migrate.predict.operation_count import operations_of
+from vispark.migrate.predict.physics import DeviceRates, Interval, PassWork, ProbedRate, calibrated_device, predict_pass
+from vispark.migrate.predict.probe import probe
+from vispark.migrate.rules.typed_verdicts import bytes_of, traffic_of
 
 #: Records that a prediction rests on, and passes that are timed.
 SAMPLE, PASSES = 64, 7

@@ -20,16 +20,16 @@ import click
 import numpy as np
 
 from vispark.errors import VisparkError
-from vispark.migrate import clocks
-from vispark.migrate.advice import ON_DEVICE, Qualification
+from vispark.migrate.capture import clocks
+from vispark.migrate.commands.run_command import RunAnswer, migrate_program
 from vispark.migrate.errors import UNKNOWN
-from vispark.migrate.from_source import qualify_source
-from vispark.migrate.kept_predictions import ComparedPass
-from vispark.migrate.loop_prediction import PredictionTarget
-from vispark.migrate.predict import Interval
-from vispark.migrate.report_page import seconds_text
-from vispark.migrate.run_command import RunAnswer, migrate_program
-from vispark.migrate.sites import SourceProgram
+from vispark.migrate.figure_texts import seconds_text
+from vispark.migrate.predict.loop_prediction import PredictionTarget
+from vispark.migrate.predict.physics import Interval
+from vispark.migrate.qualify.from_source import qualify_source
+from vispark.migrate.rules.advice import ON_DEVICE, Qualification
+from vispark.migrate.source.program import SourceProgram
+from vispark.migrate.store.predictions import ComparedPass
 
 LIST = Path(__file__).with_suffix(".toml")
 

@@ -27,14 +27,14 @@ from pyspark.sql import SparkSession
 from benchmarks import machine
 from benchmarks.session import context, environment
 from vispark.errors import VisparkError
-from vispark.migrate.compare import DIFFERS, NOT_KNOWN, Tolerance
-from vispark.migrate.noise import dealt_anew
-from vispark.migrate.port import port
-from vispark.migrate.result_recorder import run
-from vispark.migrate.sites import SourceProgram
-from vispark.migrate.stored_results import opened_results
-from vispark.migrate.validate_command import compared_results
-from vispark.migrate.validation import StatementResults, Validation, validated
+from vispark.migrate.capture.stored_results import opened_results
+from vispark.migrate.commands.validate_command import compared_results
+from vispark.migrate.port.ported_program import port
+from vispark.migrate.record.result_recorder import run
+from vispark.migrate.source.program import SourceProgram
+from vispark.migrate.validate.compare import DIFFERS, NOT_KNOWN, Tolerance
+from vispark.migrate.validate.noise import dealt_anew
+from vispark.migrate.validate.validation import StatementResults, Validation, validated
 
 FOLDER = Path(__file__).parent / "sown"
 _DATA = "data = sc.parallelize(_rows, 4)"

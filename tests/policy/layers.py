@@ -41,7 +41,7 @@ ORDER: dict[str, dict[str, tuple[str, ...]]] = {
         "runtime": ("driver", "task"),
         "api": ("driver", "task"),
         "ml": ("driver",),
-        "migrate": ("driver", "command"),
+        "migrate": ("driver", "task", "command"),
     },
 }
 
@@ -94,6 +94,11 @@ CONTRACTS: dict[str, tuple[str, ...]] = {
                         "vispark.migrate.clusters"),
 }
 
+#: What the migration of a program needs of it: its text, verdicts on it, what a run left, the time of a pass.
+_HELPERS = ("errors", "extra_packages", "figure_texts", "written_files")
+_RECORDED = (*_HELPERS, "source", "rules", "capture")
+_STEPS = (*_RECORDED, "predict")
+
 #: Packages with an order of their own within: what each package and module directly below may import of the others.
 #: Modules below that are not named may import all of them.
 _WITHIN: dict[str, dict[str, tuple[str, ...]]] = {
@@ -133,6 +138,27 @@ _WITHIN: dict[str, dict[str, tuple[str, ...]]] = {
         "notebook": (),
         "patch_pyspark": ("vrdd",),
     },
+    "vispark.migrate": {
+        "errors": (),
+        "extra_packages": ("errors",),
+        "figure_texts": (),
+        "written_files": ("errors",),
+        "source": _HELPERS,
+        "rules": (*_HELPERS, "source"),
+        "capture": (*_HELPERS, "source", "rules"),
+        "predict": _RECORDED,
+        "record": _STEPS,
+        "qualify": _STEPS,
+        "port": (*_STEPS, "qualify"),
+        "validate": (*_HELPERS, "capture"),
+        "tune": (*_HELPERS, "capture", "record", "validate"),
+        "store": (*_STEPS, "qualify", "validate"),
+        "clusters": (),
+        "report": (*_HELPERS, "validate", "store", "clusters"),
+        "commands": (*_STEPS, "record", "qualify", "port", "validate", "tune", "store", "clusters", "report"),
+        "cli": ("commands",),
+        "__main__": ("cli",),
+    },
 }
 WITHIN = {package: {f"{package}.{name}": tuple([f"{package}.{each}" for each in allowed])
                     for name, allowed in contracts.items()} for package, contracts in _WITHIN.items()}
@@ -151,6 +177,21 @@ ORDER_WITHIN: dict[str, dict[str, tuple[str, ...]]] = {
         "grids": ("driver", "task"),
         "udfs": ("driver", "task"),
         "notebook": ("driver",),
+    },
+    "vispark.migrate": {
+        "source": ("driver", "command"),
+        "rules": ("driver", "command"),
+        "capture": ("driver", "command"),
+        "predict": ("driver", "command"),
+        "record": ("driver", "task"),
+        "qualify": ("command",),
+        "port": ("command",),
+        "validate": ("command",),
+        "tune": ("driver", "task", "command"),
+        "store": ("command",),
+        "clusters": ("driver", "task", "command"),
+        "report": ("command",),
+        "commands": ("command",),
     },
 }
 

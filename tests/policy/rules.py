@@ -32,7 +32,7 @@ _SUPERVISORS = {
     "gpu_worker/server/snapshots.py": {"_do"},                              # the snapshots' thread
     "gpu_worker/system/crash_record.py": {"_watch"},                        # deadlines
     "gpu_worker/system/watcher.py": {"wait"},                               # callbacks
-    "vispark/migrate/record_command.py": {"command"},                       # the program, which is the user's
+    "vispark/migrate/commands/record_command.py": {"command"},              # the program, which is the user's
     "vispark/runtime/executor/tasks.py": {"__call__"},                      # a task's function, which is the user's
     "vispark/runtime/driver/garbage_collector.py": {"_collect_until_closed"},
 }

@@ -76,6 +76,8 @@ def test_the_tour_has_the_packages_in_their_order():
     ("vispark/translate/ir/forms.py", "import vispark.translate.codegen.scalar\n"),
     ("vispark/api/vrdd.py", "from gpu_worker.daemon import daemon\n"),
     ("gpu_worker/execution/grid/state.py", "from gpu_worker.execution.plans import waves\n"),
+    ("vispark/migrate/source/program.py", "from vispark.migrate.record import recorder\n"),
+    ("vispark/migrate/tune/search.py", "if TYPE_CHECKING:\n    from vispark.migrate.cli import main\n"),
     ("vispark/elsewhere/file.py", ""),
 ])
 def test_a_violation_is_found(path: str, source: str):

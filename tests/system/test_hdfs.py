@@ -34,8 +34,8 @@ from vispark.data.storage import systems
 from vispark.data.storage.locality import FileRange, blocks_of, is_placed
 from vispark.data.storage.opening import located
 from vispark.errors import PlanError
+from vispark.migrate.capture.event_log import read_log
 from vispark.migrate.errors import EventLogError
-from vispark.migrate.eventlog import read_log
 
 pytest.importorskip("hdfs_native")
 pa = pytest.importorskip("pyarrow")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from vispark.migrate.capture import RunCapture
-from vispark.migrate.from_capture import qualify_capture
+from vispark.migrate.capture.run_capture import RunCapture
+from vispark.migrate.qualify.from_capture import qualify_capture
 
 #: Two programs of Spark in one test, on a machine that may be busy.
 pytestmark = pytest.mark.timeout(400)

@@ -10,9 +10,9 @@ import pytest
 from pyspark import SparkContext
 
 from tests.unit.test_migrate_text import HEAD, READ
-from vispark.migrate.compared_reading import why_not_read
-from vispark.migrate.sites import SourceProgram
-from vispark.migrate.text_sources import TextReader, readers_of
+from vispark.migrate.record.compared_reading import why_not_read
+from vispark.migrate.source.program import SourceProgram
+from vispark.migrate.source.text_sources import TextReader, readers_of
 
 pytest.importorskip("pyarrow")
 

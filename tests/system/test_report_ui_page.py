@@ -19,15 +19,15 @@ from gpu_worker.commands.deployment.manager import Clusters
 from gpu_worker.commands.web import server
 from tests.system.browser_tools import DESKTOP, PHONE, Page, browser, serving
 from vispark.migrate.cli import main
-from vispark.migrate.compare import Tolerance
 from vispark.migrate.errors import UNKNOWN
-from vispark.migrate.history import History
-from vispark.migrate.kept_validation import keep_validation
-from vispark.migrate.validation import StatementResults, validated
+from vispark.migrate.store.history import History
+from vispark.migrate.store.validations import keep_validation
+from vispark.migrate.validate.compare import Tolerance
+from vispark.migrate.validate.validation import StatementResults, validated
 
 __all__ = ["browser"]
 
-report_ui = pytest.importorskip("vispark.migrate.report_ui")
+report_ui = pytest.importorskip("vispark.migrate.report.ui")
 testclient = pytest.importorskip("starlette.testclient")
 
 SOURCE = """import numpy as np

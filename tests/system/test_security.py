@@ -31,9 +31,9 @@ from tests.leaks import is_alive
 from tests.system.other_user import OTHER, as_other, as_root, opened, refusals
 from tests.system.test_tcp import HOST, executor, knocking, reach, rest, visiting
 from tests.system.worker_tools import SECRET, Runtime, ask, eventually, hello, new_runtime
-from vispark.migrate.capture import RunCapture, digest_of
-from vispark.migrate.history import History
-from vispark.migrate.stored_results import opened_results
+from vispark.migrate.capture.run_capture import RunCapture, digest_of
+from vispark.migrate.capture.stored_results import opened_results
+from vispark.migrate.store.history import History
 from vispark.runtime.profiling.journal import Journal
 
 __all__ = ["executor", "reach"]

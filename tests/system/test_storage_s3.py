@@ -20,8 +20,8 @@ from vispark.data.grid import files, npy
 from vispark.data.storage import systems
 from vispark.data.storage.opening import located
 from vispark.errors import PlanError
+from vispark.migrate.capture.event_log import read_log
 from vispark.migrate.errors import EventLogError
-from vispark.migrate.eventlog import read_log
 
 obstore = pytest.importorskip("obstore")
 stores = pytest.importorskip("obstore.store")

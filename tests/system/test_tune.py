@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from vispark.migrate.tune_command import MeasuredProgram
-from vispark.migrate.tuning import Setting, SourceCall
+from vispark.migrate.commands.tune_command import MeasuredProgram
+from vispark.migrate.tune.search import Setting, SourceCall
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from vispark.migrate import run_command
-from vispark.migrate.capture import CapturedCall, RunCapture, digest_of
+from vispark.migrate.capture.run_capture import CapturedCall, RunCapture, digest_of
 from vispark.migrate.cli import main
-from vispark.migrate.compare import Tolerance
-from vispark.migrate.kept_jvm import FirstRun
-from vispark.migrate.validation import StatementResults, Validation, validated
+from vispark.migrate.commands import run_command
+from vispark.migrate.record.shared_jvm import FirstRun
+from vispark.migrate.validate.compare import Tolerance
+from vispark.migrate.validate.validation import StatementResults, Validation, validated
 
 #: Program whose loop is ported.
 PORTED = '''

@@ -15,12 +15,11 @@ from click.testing import CliRunner, Result
 
 from gpu_worker.commands.deployment import scheduled_gpus
 from gpu_worker.commands.deployment.platforms import PLATFORMS, SubmitSettings, platform_of
-from vispark.migrate import on_cluster
 from vispark.migrate.cli import main
-from vispark.migrate.clusters import spark_submit, standalone, tagged_processes
+from vispark.migrate.clusters import on_cluster, spark_submit, standalone, tagged_processes
 from vispark.migrate.errors import NO, UNKNOWN, USAGE, YES, MasterError
-from vispark.migrate.history import History
-from vispark.migrate.recorder import Recorder
+from vispark.migrate.record.recorder import Recorder
+from vispark.migrate.store.history import History
 
 #: Tag of a process of this test, which is no cluster's of anybody else.
 STRAY = "5" * 32

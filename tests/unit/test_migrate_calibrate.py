@@ -9,11 +9,19 @@ import pytest
 from click.testing import CliRunner
 
 from gpu_worker.protocol.errors import OutOfMemory
-from vispark.migrate import calibrate, calibrate_command
-from vispark.migrate.calibrate import least_seconds, measure, most_elements, refuse_busy, seconds_above, written
 from vispark.migrate.cli import main
+from vispark.migrate.commands import calibrate_command
 from vispark.migrate.errors import UNKNOWN, PredictionError
-from vispark.migrate.predict import KernelWork, PassWork, predict_pass, read_devices
+from vispark.migrate.predict import calibration
+from vispark.migrate.predict.calibration import (
+    least_seconds,
+    measure,
+    most_elements,
+    refuse_busy,
+    seconds_above,
+    written,
+)
+from vispark.migrate.predict.physics import KernelWork, PassWork, predict_pass, read_devices
 
 
 @pytest.mark.parametrize(("load", "cores"), [(1.1, 2), (7.0, 2), (64.0, 16)])
@@ -80,8 +88,8 @@ class FakeDevice:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, most: int):
         self.seconds, self.most, self.held = 0.0, most, list[int]()
-        monkeypatch.setattr(calibrate, "_held", self._hold)
-        monkeypatch.setattr(calibrate, "_pass", self._pass)
+        monkeypatch.setattr(calibration, "_held", self._hold)
+        monkeypatch.setattr(calibration, "_pass", self._pass)
 
     def _hold(self, sc: Any, elements: int, dtype: str, width: int = 0) -> FakeRows:
         if elements > self.most:
@@ -138,10 +146,10 @@ def test_as_many_numbers_are_held_as_tell_a_rate(monkeypatch: pytest.MonkeyPatch
 
 
 def test_more_than_a_device_has_room_for_is_not_held(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(calibrate, "TELLING", 1000.0)
+    monkeypatch.setattr(calibration, "TELLING", 1000.0)
     device = FakeDevice(monkeypatch, 1 << 27)
     rates = measure(FakeRows(device, 1), 1 << 30, clock=device.clock)  # type: ignore[arg-type]
-    assert max(device.held) == 1 << 26 and rates["float32"] == pytest.approx(2e10 * calibrate.OPERATIONS, rel=0.01)
+    assert max(device.held) == 1 << 26 and rates["float32"] == pytest.approx(2e10 * calibration.OPERATIONS, rel=0.01)
 
 
 def test_no_rate_is_made_up_where_the_room_is_too_little(monkeypatch: pytest.MonkeyPatch):
@@ -151,4 +159,4 @@ def test_no_rate_is_made_up_where_the_room_is_too_little(monkeypatch: pytest.Mon
 
 
 def test_numbers_take_a_part_of_this_machines_memory():
-    assert calibrate.FEWEST <= most_elements() <= calibrate.MOST
+    assert calibration.FEWEST <= most_elements() <= calibration.MOST

@@ -12,11 +12,11 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vispark.migrate.capture import CapturedCall, Opaque, RunCapture, decoded, digest_of, encoded
+from vispark.migrate.capture.run_capture import CapturedCall, Opaque, RunCapture, decoded, digest_of, encoded
 from vispark.migrate.cli import main
 from vispark.migrate.errors import UNKNOWN, CaptureError
-from vispark.migrate.probed_chains import ProbedCall, chain_of
-from vispark.migrate.typed import described, typed_verdict
+from vispark.migrate.record.probed_chains import ProbedCall, chain_of
+from vispark.migrate.rules.typed_verdicts import described, typed_verdict
 
 _NUMBERS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.complex_numbers(
     allow_nan=False)

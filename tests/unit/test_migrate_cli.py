@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.unit.test_imports import _imported
-from vispark.migrate import cli, optional
+from vispark.migrate import cli, extra_packages
 from vispark.migrate.errors import NO, UNKNOWN, USAGE, YES, EventLogError, MissingPackage
 
 
@@ -129,4 +129,4 @@ def test_wrong_use(command: list[str], words: list[str]):
 
 def test_a_missing_package_is_named_with_its_extra():
     with pytest.raises(MissingPackage, match=r"pip install 'vispark\[migrate\]'"):
-        optional.required("no_such_package", "migrate", "reading an event log that zstd compressed")
+        extra_packages.required("no_such_package", "migrate", "reading an event log that zstd compressed")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from vispark.migrate.compare import (
+from vispark.migrate.validate.compare import (
     DIFFERS,
     EQUAL,
     WITHIN_NOISE,
@@ -20,8 +20,8 @@ from vispark.migrate.compare import (
     compare_summaries,
     ulps,
 )
-from vispark.migrate.digests import CompensatedSum, Summary, digest, summarize
-from vispark.migrate.noise import is_noise
+from vispark.migrate.validate.digests import CompensatedSum, Summary, digest, summarize
+from vispark.migrate.validate.noise import is_noise
 
 KEYS = 5
 _SCALARS = st.one_of(st.integers(), st.floats(allow_nan=False), st.text(max_size=3), st.booleans(), st.none())

@@ -15,18 +15,18 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from vispark.migrate import frames
-from vispark.migrate.capture import CapturedCall, RunCapture, digest_of, encoded
+from vispark.migrate.capture.run_capture import CapturedCall, RunCapture, digest_of, encoded
 from vispark.migrate.cli import main
 from vispark.migrate.errors import NO, UNKNOWN, USAGE, YES, OutputError, SourceError
-from vispark.migrate.from_source import qualify_source
-from vispark.migrate.history import History
-from vispark.migrate.notebooks import notebook_with, script_of
-from vispark.migrate.port import PortedProgram, port
-from vispark.migrate.record_forms import RecordForm, verdict_by_form
-from vispark.migrate.sites import SourceProgram
-from vispark.migrate.typed import as_dicts, is_of_pairs, of_dicts, typed_verdict
-from vispark.migrate.whole_numbers import leave_64_bits
+from vispark.migrate.port.ported_program import PortedProgram, port
+from vispark.migrate.qualify import dataframes
+from vispark.migrate.qualify.from_source import qualify_source
+from vispark.migrate.record.whole_numbers import leave_64_bits
+from vispark.migrate.rules.record_forms import RecordForm, verdict_by_form
+from vispark.migrate.rules.typed_verdicts import as_dicts, is_of_pairs, of_dicts, typed_verdict
+from vispark.migrate.source.notebooks import notebook_with, script_of
+from vispark.migrate.source.program import SourceProgram
+from vispark.migrate.store.history import History
 
 CELLS = ("%matplotlib inline\nimport numpy as np\n!ls\n", "data = sc.textFile('x').map(float).cache()\nw = 1.0\n",
          "%%bash\necho for i in x\n",
@@ -281,7 +281,7 @@ def test_a_recording_of_data_frames_alone_is_an_answer_too(tmp_path: Path):
 
 
 def test_estimators_that_are_named_are_those_that_there_are():
-    for name, module in frames.ESTIMATORS.items():
+    for name, module in dataframes.ESTIMATORS.items():
         assert hasattr(importlib.import_module(f"vispark.ml.{module}"), name)
 
 

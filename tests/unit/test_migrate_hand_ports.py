@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from vispark.migrate.capture import CapturedCall, RunCapture, digest_of, encoded
-from vispark.migrate.port import PortedProgram, port
-from vispark.migrate.sites import SourceProgram
+from vispark.migrate.capture.run_capture import CapturedCall, RunCapture, digest_of, encoded
+from vispark.migrate.port.ported_program import PortedProgram, port
+from vispark.migrate.source.program import SourceProgram
 
 ROOT = Path(__file__).parents[2]
 ROWS = np.random.default_rng(0).normal(size=(6, 4))

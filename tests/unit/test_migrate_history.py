@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from vispark.migrate import history as history_module
 from vispark.migrate.cli import main
-from vispark.migrate.compare import Tolerance
 from vispark.migrate.errors import UNKNOWN, YES, HistoryError
-from vispark.migrate.history import MIGRATIONS, History
-from vispark.migrate.kept_validation import keep_validation
-from vispark.migrate.report_page import page
-from vispark.migrate.validation import StatementResults, validated
+from vispark.migrate.report.job_page import page
+from vispark.migrate.store import history as history_module
+from vispark.migrate.store.history import MIGRATIONS, History
+from vispark.migrate.store.validations import keep_validation
+from vispark.migrate.validate.compare import Tolerance
+from vispark.migrate.validate.validation import StatementResults, validated
 
 SOURCE = "data = sc.parallelize(range(9)).cache()\nfor _ in range(3):\n    w = data.map(lambda x: x * 2).sum()  # <&\n"
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vispark.migrate.capture import CapturedCall, RunCapture, digest_of, encoded
-from vispark.migrate.edits import Edit
-from vispark.migrate.from_capture import qualify_capture
-from vispark.migrate.joined import JoinedProgram, with_modules
-from vispark.migrate.port import port
-from vispark.migrate.sites import SourceProgram
+from vispark.migrate.capture.run_capture import CapturedCall, RunCapture, digest_of, encoded
+from vispark.migrate.port.ported_program import port
+from vispark.migrate.qualify.from_capture import qualify_capture
+from vispark.migrate.source.edits import Edit
+from vispark.migrate.source.joined_modules import JoinedProgram, with_modules
+from vispark.migrate.source.program import SourceProgram
 
 SCRIPT = '''\
 """A job."""

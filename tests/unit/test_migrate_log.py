@@ -19,10 +19,10 @@ import zstandard
 from click.testing import CliRunner
 
 from benchmarks import event_logs
+from vispark.migrate.capture.event_log import Application, application_of, read_log
 from vispark.migrate.cli import main
 from vispark.migrate.errors import UNKNOWN, YES, EventLogError
-from vispark.migrate.eventlog import Application, application_of, read_log
-from vispark.migrate.loops import loops_of
+from vispark.migrate.qualify.logged_loops import loops_of
 
 LOGS = Path(__file__).parent / "event_logs"
 EXAMPLES = Path(pyspark.__file__).parent / "examples/src/main/python"

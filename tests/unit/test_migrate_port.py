@@ -12,13 +12,13 @@ import pyspark
 import pytest
 from click.testing import CliRunner
 
-from vispark.migrate.capture import CapturedCall, RunCapture, digest_of, encoded
+from vispark.migrate.capture.run_capture import CapturedCall, RunCapture, digest_of, encoded
 from vispark.migrate.cli import main
-from vispark.migrate.edits import Edit, SourceBytes
 from vispark.migrate.errors import NO, UNKNOWN, SourceError
-from vispark.migrate.port import PortedProgram, port
-from vispark.migrate.recorder import Recorder, _Live
-from vispark.migrate.sites import SourceProgram
+from vispark.migrate.port.ported_program import PortedProgram, port
+from vispark.migrate.record.recorder import Recorder, _Live
+from vispark.migrate.source.edits import Edit, SourceBytes
+from vispark.migrate.source.program import SourceProgram
 
 EXAMPLES = Path(pyspark.__file__).parent / "examples/src/main/python"
 

@@ -13,10 +13,11 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from vispark.migrate.capture.clocks import CLOCK, driver_seconds
 from vispark.migrate.cli import main
-from vispark.migrate.clocks import CLOCK, driver_seconds
 from vispark.migrate.errors import UNKNOWN, USAGE, YES, PredictionError
-from vispark.migrate.predict import (
+from vispark.migrate.predict.cluster_shapes import least_gpus, matrix, shapes
+from vispark.migrate.predict.physics import (
     DeviceRates,
     Interval,
     KernelWork,
@@ -27,9 +28,8 @@ from vispark.migrate.predict import (
     predict_pass,
     read_devices,
 )
-from vispark.migrate.prices import SHIPPED, PriceList, read_prices
-from vispark.migrate.probe import NEXT, probe
-from vispark.migrate.shapes import least_gpus, matrix, shapes
+from vispark.migrate.predict.prices import SHIPPED, PriceList, read_prices
+from vispark.migrate.predict.probe import NEXT, probe
 
 H200 = DeviceRates("H200", 4.2e12, {"float64": 34e12, "float32": 67e12}, 141e9, 54e9, 0.148e-3, True)
 #: Measured over bytes / 4.2 TB/s + 0.148 ms of recorded passes, with how often each reads its data.

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from vispark.migrate.capture import CapturedCall, RunCapture, digest_of
+from vispark.migrate.capture.run_capture import CapturedCall, RunCapture, digest_of
 from vispark.migrate.cli import main
 from vispark.migrate.errors import USAGE, YES
-from vispark.migrate.from_capture import qualify_capture
-from vispark.migrate.loop_prediction import PredictionTarget, kernel_work
-from vispark.migrate.operation_count import operations_of
-from vispark.migrate.predict import DeviceRates, Interval
-from vispark.migrate.probed_chains import ProbedCall, chain_of
-from vispark.migrate.row_functions import FunctionOfRow
-from vispark.migrate.sites import SourceProgram
+from vispark.migrate.predict.loop_prediction import PredictionTarget, kernel_work
+from vispark.migrate.predict.operation_count import operations_of
+from vispark.migrate.predict.physics import DeviceRates, Interval
+from vispark.migrate.qualify.from_capture import qualify_capture
+from vispark.migrate.record.probed_chains import ProbedCall, chain_of
+from vispark.migrate.source.program import SourceProgram
+from vispark.migrate.source.row_functions import FunctionOfRow
 
 PROGRAM = """\
 data = sc.textFile(path).map(float).cache()

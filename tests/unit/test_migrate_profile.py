@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from vispark.migrate import profile_command
 from vispark.migrate.cli import main
+from vispark.migrate.clusters.program_settings import merged, problems
+from vispark.migrate.commands import profile_command
 from vispark.migrate.errors import NO, UNKNOWN, USAGE, YES
-from vispark.migrate.history import History
-from vispark.migrate.settings import merged, problems
+from vispark.migrate.store.history import History
 from vispark.runtime.profiling.profiler import Profile
 from vispark.runtime.profiling.spark_jobs import Job
 

@@ -12,13 +12,13 @@ import numpy as np
 import pyspark
 import pytest
 
-from vispark.migrate.capture import CapturedCall, RunCapture, digest_of, encoded
-from vispark.migrate.live_rows import live_row_function
-from vispark.migrate.port import port
-from vispark.migrate.row_functions import axes_around, row_function, rows_of
-from vispark.migrate.row_shapes import NotRows
-from vispark.migrate.sites import SourceProgram
-from vispark.migrate.typed import typed_verdict
+from vispark.migrate.capture.run_capture import CapturedCall, RunCapture, digest_of, encoded
+from vispark.migrate.port.ported_program import port
+from vispark.migrate.record.live_rows import live_row_function
+from vispark.migrate.rules.typed_verdicts import typed_verdict
+from vispark.migrate.source.program import SourceProgram
+from vispark.migrate.source.row_functions import axes_around, row_function, rows_of
+from vispark.migrate.source.row_shapes import NotRows
 
 EXAMPLES = Path(pyspark.__file__).parent / "examples/src/main/python"
 RANDOM = np.random.default_rng(1)

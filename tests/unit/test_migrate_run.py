@@ -10,14 +10,14 @@ import pytest
 from click.testing import CliRunner
 
 from tests.unit.migrate_run_tools import PORTED, recording, run, verdict
-from vispark.migrate import run_command
+from vispark.migrate.capture.stored_results import opened_results
 from vispark.migrate.cli import main
-from vispark.migrate.compare import NOT_KNOWN
+from vispark.migrate.commands import run_command
 from vispark.migrate.errors import NO, UNKNOWN, YES, ValidationError, error_line
-from vispark.migrate.history import History
-from vispark.migrate.kept_answers import keep_port
-from vispark.migrate.stored_results import opened_results
-from vispark.migrate.unrepeatable import writes
+from vispark.migrate.store.history import History
+from vispark.migrate.store.qualifications import keep_port
+from vispark.migrate.validate.compare import NOT_KNOWN
+from vispark.migrate.validate.unrepeatable import writes
 
 EXAMPLES = Path(pyspark.__file__).parent / "examples/src/main/python"
 STAYS = '''

@@ -11,12 +11,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.unit.migrate_run_tools import PORTED, recording, run, verdict
-from vispark.migrate import history as stores
-from vispark.migrate import run_command
 from vispark.migrate.cli import main
+from vispark.migrate.commands import run_command
 from vispark.migrate.errors import UNKNOWN, YES, OutputError, ValidationError
-from vispark.migrate.history import History
-from vispark.migrate.run_store import RunStore
+from vispark.migrate.store import history as stores
+from vispark.migrate.store.history import History
+from vispark.migrate.store.run_store import RunStore
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_a_trace_that_cannot_be_written_is_no_traceback(script: Path, store_path
                                                         monkeypatch: pytest.MonkeyPatch):
     def keep(*_: object) -> None:
         raise run_command.HistoryError("the trace run-1.json cannot be written: No space left on device")
-    monkeypatch.setattr("vispark.migrate.kept_validation.keep_trace", keep)
+    monkeypatch.setattr("vispark.migrate.store.validations.keep_trace", keep)
     ended = run(script, PORTED)
     assert ended.exit_code == YES and "No space left on device" in ended.output
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.random import rand
 
-from vispark.migrate.seeded_tasks import SeededFunction, drawing
+from vispark.migrate.record.seeded_tasks import SeededFunction, drawing
 
 
 def helper(x):

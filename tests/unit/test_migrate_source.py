@@ -10,11 +10,11 @@ import pyspark
 import pytest
 from click.testing import CliRunner
 
-from vispark.migrate.advice import Qualification
 from vispark.migrate.cli import main
 from vispark.migrate.errors import NO, UNKNOWN, YES, SourceError
-from vispark.migrate.from_source import qualify_source
-from vispark.migrate.sites import SourceProgram
+from vispark.migrate.qualify.from_source import qualify_source
+from vispark.migrate.rules.advice import Qualification
+from vispark.migrate.source.program import SourceProgram
 
 EXAMPLES = Path(pyspark.__file__).parent / "examples/src/main/python"
 

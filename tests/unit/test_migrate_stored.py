@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vispark.migrate import record_order, stored_results, values
-from vispark.migrate.compare import DIFFERS, EQUAL, Tolerance, compare
-from vispark.migrate.nearer import CPU, EQUALLY, GPU, nearer, value_at
-from vispark.migrate.record_order import in_order
-from vispark.migrate.stored_results import StoredResult, opened_results, read_results
-from vispark.migrate.validation import StatementResults, validated, with_nearer
-from vispark.migrate.values import whole
-from vispark.migrate.verdicts import ValuePlace
-from vispark.migrate.wider_floats import wider
+from vispark.migrate.capture import packed_values, stored_results
+from vispark.migrate.capture.packed_values import whole
+from vispark.migrate.capture.stored_results import StoredResult, opened_results, read_results
+from vispark.migrate.record.wider_floats import wider
+from vispark.migrate.validate import record_order
+from vispark.migrate.validate.compare import DIFFERS, EQUAL, Tolerance, compare
+from vispark.migrate.validate.nearer_result import CPU, EQUALLY, GPU, nearer, value_at
+from vispark.migrate.validate.record_order import in_order
+from vispark.migrate.validate.validation import StatementResults, validated, with_nearer
+from vispark.migrate.validate.verdicts import ValuePlace
 
 
 def stored(path: Path, *results: Any) -> list[StoredResult]:
@@ -38,7 +39,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_order, "RUN", 7)
     monkeypatch.setattr(record_order, "RUN_BYTES", 100)
     for name, value in (("LARGE", 64), ("LONG", 20), ("BLOCK", 5)):
-        monkeypatch.setattr(values, name, value)
+        monkeypatch.setattr(packed_values, name, value)
 
 
 ROWS = [(key, np.arange(12.0) * key) for key in range(40)]
@@ -115,10 +116,10 @@ MEASURED = """
 import json, resource, sys
 import numpy as np
 from pathlib import Path
-from vispark.migrate.stored_results import opened_results
-from vispark.migrate.validate_command import statement_results
-from vispark.migrate.validation import validated
-from vispark.migrate.verdicts import Tolerance
+from vispark.migrate.capture.stored_results import opened_results
+from vispark.migrate.commands.validate_command import statement_results
+from vispark.migrate.validate.validation import validated
+from vispark.migrate.validate.verdicts import Tolerance
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10

@@ -9,13 +9,13 @@ import pyspark
 import pytest
 
 from tests.unit.test_migrate_port import LOOP
-from vispark.migrate.advice import Advice
-from vispark.migrate.capture import CapturedCall, RunCapture, digest_of, encoded
-from vispark.migrate.from_capture import qualify_capture
-from vispark.migrate.from_source import qualify_source
-from vispark.migrate.port import port
-from vispark.migrate.sites import SourceProgram
-from vispark.migrate.text_sources import TextReader, readers_of
+from vispark.migrate.capture.run_capture import CapturedCall, RunCapture, digest_of, encoded
+from vispark.migrate.port.ported_program import port
+from vispark.migrate.qualify.from_capture import qualify_capture
+from vispark.migrate.qualify.from_source import qualify_source
+from vispark.migrate.rules.advice import Advice
+from vispark.migrate.source.program import SourceProgram
+from vispark.migrate.source.text_sources import TextReader, readers_of
 
 EXAMPLES = Path(pyspark.__file__).parent / "examples/src/main/python"
 

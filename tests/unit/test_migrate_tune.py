@@ -12,13 +12,12 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vispark.migrate import tune_command
 from vispark.migrate.cli import main
-from vispark.migrate.compare import DIFFERS
+from vispark.migrate.commands import tune_command
+from vispark.migrate.commands.tune_command import MeasuredProgram
 from vispark.migrate.errors import NO, UNKNOWN, YES
-from vispark.migrate.history import History
-from vispark.migrate.tune_command import MeasuredProgram
-from vispark.migrate.tuning import (
+from vispark.migrate.store.history import History
+from vispark.migrate.tune.search import (
     RunFacts,
     Setting,
     SourceCall,
@@ -28,6 +27,7 @@ from vispark.migrate.tuning import (
     recommendations,
     refused,
 )
+from vispark.migrate.validate.compare import DIFFERS
 
 FACTS = RunFacts("local[2]", 2, 2, (SourceCall(6, "parallelize", 64),), ((7, "array", True, False),),
                  frozenset(["vmap", "reduce"]))

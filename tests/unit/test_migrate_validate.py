@@ -16,16 +16,16 @@ from hypothesis import strategies as st
 from pyspark import cloudpickle
 from pyspark.statcounter import StatCounter
 
+from vispark.migrate.capture.packed_values import decoded, encoded
 from vispark.migrate.cli import main
-from vispark.migrate.compare import DIFFERS, EQUAL, NOT_KNOWN, WITHIN_NOISE, WITHIN_ROUNDING, Tolerance
-from vispark.migrate.digests import digest, summarize
+from vispark.migrate.commands.validate_command import recorded_run, statement_results
 from vispark.migrate.errors import NO, UNKNOWN, USAGE, YES, SourceError
-from vispark.migrate.made_of_results import record_what_is_made
-from vispark.migrate.result_recorder import _DriversRecorder, as_records_of
-from vispark.migrate.statements import RECORD, recorded_statements
-from vispark.migrate.validate_command import recorded_run, statement_results
-from vispark.migrate.validation import StatementResults, grouped, validated, with_nearer, with_order_not_known
-from vispark.migrate.values import decoded, encoded
+from vispark.migrate.record.result_recorder import _DriversRecorder, as_records_of
+from vispark.migrate.source.derived_statements import record_what_is_made
+from vispark.migrate.source.statements import RECORD, recorded_statements
+from vispark.migrate.validate.compare import DIFFERS, EQUAL, NOT_KNOWN, WITHIN_NOISE, WITHIN_ROUNDING, Tolerance
+from vispark.migrate.validate.digests import digest, summarize
+from vispark.migrate.validate.validation import StatementResults, grouped, validated, with_nearer, with_order_not_known
 
 #: A program without Spark whose object has the methods of an RDD.
 PROGRAM = """import sys

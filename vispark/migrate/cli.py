@@ -17,31 +17,27 @@ from gpu_worker.commands.deployment.output import (
     NO,
     UNKNOWN,
     USAGE,
-    emit,
     emit_error,
     expect_json,
-    json_option,
     wrong_use_as_json,
 )
 from vispark.errors import OptionError, VisparkError
 
-__all__ = ["COMMANDS", "emit", "json_option", "main"]
-
 #: Name of a command: the module that has it, as ``command``.
 COMMANDS: dict[str, str] = {
-    "calibrate": "vispark.migrate.calibrate_command",
-    "cluster": "vispark.migrate.cluster_command",
-    "config": "vispark.migrate.config_command",
-    "predict": "vispark.migrate.predict_command",
-    "qualify": "vispark.migrate.qualify_command",
-    "report": "vispark.migrate.report_command",
-    "validate": "vispark.migrate.validate_command",
-    "profile": "vispark.migrate.profile_command",
-    "record": "vispark.migrate.record_command",
-    "port": "vispark.migrate.port_command",
-    "run": "vispark.migrate.run_command",
-    "submit": "vispark.migrate.submit_command",
-    "tune": "vispark.migrate.tune_command",
+    "calibrate": "vispark.migrate.commands.calibrate_command",
+    "cluster": "vispark.migrate.commands.cluster_command",
+    "config": "vispark.migrate.commands.config_command",
+    "predict": "vispark.migrate.commands.predict_command",
+    "qualify": "vispark.migrate.commands.qualify_command",
+    "report": "vispark.migrate.commands.report_command",
+    "validate": "vispark.migrate.commands.validate_command",
+    "profile": "vispark.migrate.commands.profile_command",
+    "record": "vispark.migrate.commands.record_command",
+    "port": "vispark.migrate.commands.port_command",
+    "run": "vispark.migrate.commands.run_command",
+    "submit": "vispark.migrate.commands.submit_command",
+    "tune": "vispark.migrate.commands.tune_command",
 }
 
 

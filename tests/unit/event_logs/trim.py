@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 
-from vispark.migrate.eventlog_files import LogLines
+from vispark.migrate.capture.event_log_files import LogLines
 
 _DROPPED = ("Accumulables", "RDD Info", "Details", "Task Executor Metrics", "Executor Info", "Properties")
 

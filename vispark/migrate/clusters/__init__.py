@@ -1,4 +1,7 @@
-"""Clusters on which programs run: one module a platform, each recorded before it is created."""
+"""Clusters on which programs run: one module a platform, each recorded before it is created.
+
+Place 11 of 13 in ``vispark.migrate``; run by: driver, task, command.
+"""
 
 from gpu_worker.commands.deployment.platforms import PLATFORMS
 
