@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import ast
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import pairwise
 
 from tests.policy import rules
 
@@ -66,7 +69,8 @@ CONTRACTS: dict[str, tuple[str, ...]] = {
     "gpu_worker.commands.web": _PROTOCOL,
     "gpu_worker.commands.monitor": (*_WORKER, "gpu_worker.commands.options", "gpu_worker.commands.web"),
     "gpu_worker.commands": (*_WORKER, "gpu_worker.commands.options", "gpu_worker.exchange.mpi", "gpu_worker.daemon"),
-    "gpu_worker.cli": (*_PROTOCOL, "gpu_worker.commands.options", "gpu_worker.commands.deployment"),
+    "gpu_worker.cli": (*_PROTOCOL, "gpu_worker.commands.options", "gpu_worker.commands.deployment",
+                       "gpu_worker.commands.monitor", "gpu_worker.commands"),
     "vispark.errors": _PROTOCOL,
     "vispark.options": (*_PROTOCOL, "vispark.errors"),
     "vispark.random": (),
@@ -195,6 +199,22 @@ ORDER_WITHIN: dict[str, dict[str, tuple[str, ...]]] = {
     },
 }
 
+#: Modules that name in strings what imports them, or what is of packages that their own may not import: the packages
+#: named so. All other strings that are a module's name count as imports of it.
+NAMED: dict[str, tuple[str, ...]] = {
+    # Tables of entries, each opened when its name is asked for.
+    "gpu_worker.protocol.device_kinds": ("gpu_worker.device",),
+    "gpu_worker.protocol.exchange_kinds": ("gpu_worker.exchange.mpi", "gpu_worker.exchange.ucx"),
+    "gpu_worker.protocol.transport_kinds": ("gpu_worker.client",),
+    "gpu_worker.commands.deployment.platforms": ("gpu_worker.commands.deployment.emr",),
+    # Functions that a translated one may call enter the registry where they are written.
+    "vispark.translate.language.registry": ("vispark.translate.language", "vispark.translate.codegen"),
+    # The key of a block comes out of a pickle with the grid that users have.
+    "vispark.data.grid.key": ("vispark.api.grids",),
+}
+
+_MODULE = re.compile(r"((?:vispark|gpu_worker)(?:\.\w+)+)(?::\w+|\.)?")
+
 #: The packages' roots gather what is public and may import everything.
 _ROOTS = ("vispark", "gpu_worker", "gpu_worker.__main__")
 
@@ -241,8 +261,40 @@ def against_docstrings(docstring: str, above: str, package: str) -> Iterator[str
         yield f"{above.replace('.', '/')}/{package}/__init__.py is to say: {wanted}"
 
 
-def against_contracts(source: str, path: str) -> Iterator[str]:
-    """Yield imports of packages that a file's package may not import, under ``TYPE_CHECKING`` too."""
+def named(source: str, modules: Collection[str]) -> Iterator[tuple[int, str]]:
+    """Yield the modules that strings name, with the lines: ``package.module``, ``package.module:name``, and the
+    beginning of an f-string. Those behind ``-m`` are processes', which import them elsewhere.
+    """
+    started = {behind for node in rules.nodes(source) if isinstance(node, ast.List | ast.Tuple)
+               for word, behind in pairwise(node.elts) if isinstance(word, ast.Constant) and word.value == "-m"}
+    for node in rules.nodes(source):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in started:
+            match = _MODULE.fullmatch(node.value)
+            if match and match[1] in modules:
+                yield node.lineno, match[1]
+
+
+def _imported(source: str, path: str, modules: Collection[str]) -> Iterator[tuple[int, str]]:
+    """Yield a file's imports, and modules that it names in strings otherwise than :data:`NAMED` has it.
+
+    Packages that it is in are imported before it anyway.
+    """
+    yield from rules.imports(source, path)
+    module = module_of(path)
+    yield from ((line, name) for line, name in named(source, modules)
+                if not _is_of(module, name) and not any(_is_of(name, each) for each in NAMED.get(module, ())))
+
+
+def against_contracts(source: str, path: str, modules: Collection[str]) -> Iterator[str]:
+    """Yield imports of packages that a file's package may not import, under ``TYPE_CHECKING`` and in strings too.
+
+    Parameters
+    ----------
+    source, path : str
+        The file.
+    modules : collection of str
+        All modules that there are.
+    """
     module = module_of(path)
     if module in _ROOTS or not module.startswith(("vispark.", "gpu_worker.")):
         return
@@ -253,7 +305,7 @@ def against_contracts(source: str, path: str) -> Iterator[str]:
                 yield f"{path} is in no package that has a contract"
             continue
         allowed = (package, *contracts[package])
-        for line, name in rules.imports(source, path):
+        for line, name in _imported(source, path, modules):
             if not any(_is_of(name, each) for each in top):
                 continue
             if _package_of(name, contracts) not in allowed:
@@ -261,9 +313,9 @@ def against_contracts(source: str, path: str) -> Iterator[str]:
 
 
 def edges(sources: Mapping[str, str]) -> dict[str, set[str]]:
-    """Return the modules that each module imports anywhere, by the sources of files."""
+    """Return the modules that each module imports anywhere, or names in strings, by the sources of files."""
     modules = {module_of(path): path for path in sources}
-    return {module: {target for _, name in rules.imports(sources[path], path)
+    return {module: {target for _, name in _imported(sources[path], path, modules)
                      for target in (name, name.rpartition(".")[0]) if target in modules and target != module
                      and not (target != name and name in modules)}
             for module, path in modules.items()}

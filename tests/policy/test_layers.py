@@ -11,6 +11,7 @@ from tests.policy import layers
 from tests.policy.test_repository import ROOT
 
 FILES = sorted(str(path.relative_to(ROOT)) for top in ("vispark", "gpu_worker") for path in (ROOT / top).rglob("*.py"))
+MODULES = set(map(layers.module_of, FILES))
 
 
 @pytest.fixture(scope="module")
@@ -19,14 +20,22 @@ def sources() -> dict[str, str]:
 
 
 def test_packages_import_what_their_contracts_name(sources: dict[str, str]):
-    assert [found for path, source in sources.items() for found in layers.against_contracts(source, path)] == []
+    assert [found for path, source in sources.items()
+            for found in layers.against_contracts(source, path, MODULES)] == []
 
 
 def test_contracts_name_packages_that_there_are():
     named = {package for table in (layers.CONTRACTS, *layers.WITHIN.values()) for each in table.items()
              for package in (each[0], *each[1])}
-    modules = set(map(layers.module_of, FILES))
-    assert not [each for each in named if each not in modules]
+    assert not [each for each in named if each not in MODULES]
+
+
+def test_exceptions_are_of_modules_that_name_others_in_strings(sources: dict[str, str]):
+    exceptions = {(layers.module_of(path), package) for path, source in sources.items()
+                  for _, name in layers.named(source, MODULES)
+                  for package in layers.NAMED.get(layers.module_of(path), ())
+                  if f"{name}.".startswith(f"{package}.")}
+    assert exceptions == {(module, package) for module, packages in layers.NAMED.items() for package in packages}
 
 
 def test_contracts_have_an_order():
@@ -70,6 +79,15 @@ def test_the_tour_has_the_packages_in_their_order():
     assert tree == [package for directory in ("vispark", "gpu_worker") for package in layers.ORDER[directory]]
 
 
+@pytest.mark.parametrize("package", layers.ORDER_WITHIN)
+def test_the_tour_has_the_packages_within_others(package: str):
+    tour = (ROOT / "docs/development/tour.md").read_text(encoding="utf-8")
+    project, _, name = package.partition(".")
+    below = re.search(rf"^{project}/ (?:.*\n)*?(?:├── |└── ){name}/.*\n((?:[│ ]   .*\n)*)", tour, flags=re.MULTILINE)
+    assert below is not None
+    assert re.findall(r"(?:├── |└── )(\w+)/", below[1]) == list(layers.ORDER_WITHIN[package])
+
+
 @pytest.mark.parametrize(("path", "source"), [
     ("vispark/data/grid/key.py", "if TYPE_CHECKING:\n    from vispark.api.grids.grid import Grid\n"),
     ("gpu_worker/device/base.py", "from gpu_worker.device.memory import bindings\n"),
@@ -79,15 +97,31 @@ def test_the_tour_has_the_packages_in_their_order():
     ("vispark/migrate/source/program.py", "from vispark.migrate.record import recorder\n"),
     ("vispark/migrate/tune/search.py", "if TYPE_CHECKING:\n    from vispark.migrate.cli import main\n"),
     ("vispark/elsewhere/file.py", ""),
+    ("vispark/data/grid/spec.py", "import_module('vispark.api.grids.grid')\n"),
+    ("gpu_worker/protocol/payload.py", "_ENTRIES = {'cuda': 'gpu_worker.device.cuda.device:open_cuda'}\n"),
+    ("gpu_worker/protocol/device_kinds.py", "import_module('gpu_worker.server.device_process')\n"),
+    ("vispark/plan/ops.py", "import_module(f'vispark.ml.{name}')\n"),
+    ("vispark/migrate/rules/advice.py", "_RUNS = ['vispark.migrate.record.first_run']\n"),
 ])
 def test_a_violation_is_found(path: str, source: str):
-    assert len(list(layers.against_contracts(source, path))) == 1
+    assert len(list(layers.against_contracts(source, path, MODULES))) == 1
+
+
+@pytest.mark.parametrize(("path", "source"), [
+    ("vispark/data/grid/key.py", "import_module('vispark.api.grids.grid')\n"),
+    ("vispark/plan/ops.py", "[sys.executable, '-m', 'vispark.api.grids.grid']\n"),
+    ("vispark/plan/ops.py", "'vispark.json', 'of vispark.api.grids.grid'\n"),
+])
+def test_exceptions_processes_and_other_strings_are_no_violations(path: str, source: str):
+    assert list(layers.against_contracts(source, path, MODULES)) == []
 
 
 def test_a_cycle_is_found():
     sources = {"vispark/a.py": "from vispark import b\n", "vispark/b.py": "from vispark.c import name\n",
                "vispark/c.py": "if TYPE_CHECKING:\n    from vispark.a import A\n", "vispark/__init__.py": ""}
-    assert layers.cycle(layers.edges(sources)) == ["vispark.a", "vispark.b", "vispark.c", "vispark.a"]
+    for closing in (sources["vispark/c.py"], "import_module('vispark.a')\n", "ENTRIES = {'a': 'vispark.a:A'}\n"):
+        sources["vispark/c.py"] = closing
+        assert layers.cycle(layers.edges(sources)) == ["vispark.a", "vispark.b", "vispark.c", "vispark.a"]
 
 
 def test_a_package_more_or_out_of_order_is_found():
