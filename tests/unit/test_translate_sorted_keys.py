@@ -25,12 +25,12 @@ def data_of(count: int, groups: int, dtype: str = "float32") -> np.ndarray:
 
 
 def left(fn: Callable[..., Any], data: np.ndarray, groups: int, tiles: int, *, staged: bool = True,
-         on: Device | None = None) -> list[dict[str, np.ndarray]]:
+         on: Device | None = None, source: str = "SortedRows") -> list[dict[str, np.ndarray]]:
     """Return the accumulators that works leave; each of some tiles of rows."""
     folding = Folding((FieldFold("", "add"),), "0", groups)
     calls = (TracedCall(trace(fn)),)
     kernel = fuse(calls, record_of(data), folding=folding)
-    assert "rows::SortedRows" in kernel.source
+    assert f"rows::{source}" in kernel.source
     return launch(kernel, calls, (data,), options=AS_ON_GPU if staged and on is None else (), tiles=tiles, on=on)
 
 
@@ -54,6 +54,45 @@ def check(data: np.ndarray, groups: int, tiles: int, **where: Any) -> None:
 @pytest.mark.parametrize(("count", "groups", "tiles"), [(3000, 1000, 2), (1, 1000, 1), (900, 700, 1)])
 def test_sums_of_each_key(count: int, groups: int, tiles: int, staged: bool):
     check(data_of(count, groups), groups, tiles, staged=staged)
+
+
+MATRICES = {
+    "alike": (11, lambda p: (int(p[0]), np.outer(p[1:], p[1:]))),
+    "parts": (12, lambda p: (int(p[0]), np.outer(p[1:8], p[3:12]))),
+    "larger": (14, lambda p: (int(p[0]), np.outer(p[1:], p[1:]))),
+    "few rows": (13, lambda p: (int(p[0]), np.outer(p[2:5], p[1:]))),
+}
+
+
+def check_matrices(fn: Callable[..., Any], width: int, count: int, tiles: int, **where: Any) -> None:
+    """Compare the matrices of each key with NumPy's in float64, and once more with numbers that are not finite."""
+    groups, data = 1000, np.random.default_rng(3).normal(size=(count, width)).astype("f4")
+    data[:, 0] = np.where(np.arange(count) % 3, np.arange(count) ** 2 % groups, 7)
+    for odd in (False, True):
+        if odd:
+            data[count // 2, 1:] = np.inf
+            data[7, 2] = np.nan
+        works = left(fn, data, groups, tiles, source="KeyOuter", **where)
+        total, keys = sum(one["1"].astype("f8") for one in works), data[:, 0].astype(int)
+        with np.errstate(invalid="ignore"):
+            items = np.stack([fn(p)[1].reshape(-1) for p in data.astype("f8")])
+            wanted = np.stack([np.bincount(keys, item, groups) for item in items.T], axis=1)
+            most = np.stack([np.bincount(keys, np.abs(item), groups) for item in items.T], axis=1)
+            off = np.abs(total.reshape(groups, -1) - wanted)
+        finite = np.isfinite(wanted)
+        assert np.all(off[finite] <= 1e-6 * most[finite])
+        np.testing.assert_array_equal(total.reshape(groups, -1)[~finite], wanted[~finite])
+        assert np.array_equal(sum(one["0"] for one in works), np.bincount(keys, minlength=groups))
+
+
+@pytest.mark.parametrize("staged", [False, True])
+@pytest.mark.parametrize(("width", "fn"), MATRICES.values(), ids=MATRICES.keys())
+def test_matrices_of_each_key(width: int, fn: Callable[..., Any], staged: bool):
+    check_matrices(fn, width, 3000, 2, staged=staged)
+
+
+def test_matrices_of_more_rows_than_are_sorted_at_once():
+    check_matrices(MATRICES["alike"][1], 11, 34_000, 40)
 
 
 def test_more_rows_than_are_sorted_at_once():

@@ -20,7 +20,7 @@ from vispark.translate.kernels import matrix_fold, sorted_fold
 from vispark.translate.kernels.block_fold import BlockFold, block_table, by_roles
 from vispark.translate.kernels.group_fold import by_groups
 from vispark.translate.kernels.keyed_fold import KeyedFrame
-from vispark.translate.kernels.outer_sums import NotFactored
+from vispark.translate.kernels.outer_sums import LEAST_ITEMS, NotFactored, OuterSum
 from vispark.translate.kernels.row_function import (
     ArgumentType,
     InputPlace,
@@ -114,9 +114,9 @@ def _kernel(links: tuple[Link, ...], record: ElementSpec, arguments: tuple[tuple
             folding: Folding | None, shared_limit: int) -> TableKernel:
     """Write a kernel, once for arguments of the same types: a chain with other values gives the same kernel."""
     def written(lanes: int, multiplied: bool, apart: frozenset[str] | None = None,
-                wanted: frozenset[str] | None = wanted) -> RowFunction:
+                wanted: frozenset[str] | None = wanted, least: int = LEAST_ITEMS) -> RowFunction:
         return RowWriter(links, record, dict(arguments), dict(statics), wanted, folding is not None,
-                         lanes, multiplied, apart).write()
+                         lanes, multiplied, apart, least).write()
 
     if folding is not None and not folding.key:
         for multiplied in (True, False):
@@ -267,7 +267,14 @@ def _sorted_by_key(host: RowFunction, written: Any, folding: Folding,
     key, folded, keys = parts
     sums = tuple(one for each in folded for one in each.accumulated)
     function = _shared_row(host, written, WARP)
-    table = sorted_fold.sorted_table(function, folding.groups, sums, shared_limit) if function is not host else None
+    if function is host:
+        return None
+    outer = _outer_by_key(function, written, folding, sums)
+    width = next(port.count for port in function.inputs if port.local == outer.pairs[0][0].row) if outer else 0
+    sized = functools.partial(sorted_fold.sorted_table, function, folding.groups, sums, shared_limit)
+    table = sized(of_warp=sorted_fold.bytes_of_rows(width)) if outer else None
+    if table is None:
+        outer, table = None, sized()
     if table is None:
         return None
     of_key = written(1, wanted=frozenset([folding.key]))
@@ -276,10 +283,26 @@ def _sorted_by_key(host: RowFunction, written: Any, folding: Folding,
         return None
     frame = sorted_fold.SortedFold(f"{function.name}_fold", function, host, table, folded, key=key,
                                    groups=folding.groups, of_keys=keys, cells=KeyCells(""),
-                                   of_key=replace(of_key, name=f"{function.name}_key"))
+                                   of_key=replace(of_key, name=f"{function.name}_key"), outer=outer)
     every = (*keys, *sums)
     nbytes = sum(one.width * one.itemsize for one in every)
     return _kernel_of(frame, every, min(float(table.resident), _PARTIAL_BYTES / nbytes / _MULTIPROCESSORS))
+
+
+def _outer_by_key(function: RowFunction, written: Any, folding: Folding,
+                  sums: tuple[Accumulated, ...]) -> OuterSum | None:
+    """Return what is folded by key, if that is one sum of the outer products of two parts of a row of floats."""
+    if ([one.fold for one in sums] != ["rows::Fold<Add, Value, float, double>"]
+            or function.products or function.scratch):
+        return None
+    try:
+        outers = written(WARP, apart=frozenset([folding.key]), least=1).outers
+    except NotFactored:
+        return None
+    if len(outers) != 1 or len(outers[0].pairs) != 1:
+        return None
+    rows = {factor.row for factor in outers[0].factors}
+    return outers[0] if len(rows) == 1 and "" not in rows else None
 
 
 def _kernel_of(frame: RowKernel, every: tuple[Accumulated, ...], waves: float) -> TableKernel:

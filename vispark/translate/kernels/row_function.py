@@ -223,13 +223,15 @@ class RowWriter:
         Whether the kernel around it can multiply rows with matrices.
     apart : frozenset of str or None
         The folded matrices whose factors do not go out, but their items; None where no factors do.
+    least : int
+        The items of the smallest matrix whose factors go out.
     """
 
     def __init__(self, links: Sequence[Link], record: ElementSpec, given_types: dict[InputPlace, ArgumentType],
                  statics: dict[InputPlace, Any],
                  wanted: frozenset[str] | None, folded: bool, lanes: int, multiplied: bool = False,
-                 apart: frozenset[str] | None = None):
-        self.apart = apart
+                 apart: frozenset[str] | None = None, least: int = outer_sums.LEAST_ITEMS):
+        self.apart, self.least = apart, least
         self.outers: dict[str, OuterSum] = {}
         self.one_return = True
         self.links, self.record, self.given_types, self.statics = links, record, given_types, statics
@@ -494,7 +496,7 @@ class RowWriter:
             return Number(kind, local)
         # One whose factors go out is marked as an array of its own, which no other output is.
         factors = self.apart is not None and output.name not in self.apart and len(output.shape) == 2 \
-            and self.ports[-1].count >= outer_sums.LEAST_ITEMS
+            and self.ports[-1].count >= self.least
         return stored(local, kind, output.shape, fresh=factors)
 
     def _store_factors(self, target: Array, value: Array) -> None:

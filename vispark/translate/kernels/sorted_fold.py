@@ -11,12 +11,15 @@ from dataclasses import dataclass, field
 
 from vispark.translate.ir.folding import Accumulated
 from vispark.translate.kernels.keyed_fold import KeyedFrame
+from vispark.translate.kernels.outer_sums import OuterSum
 from vispark.translate.kernels.row_function import RowFunction
 from vispark.translate.kernels.row_kernel import IndentedText, at_row, function_of_row, slots_of, unrolled
 from vispark.translate.kernels.schedule import WARP, Table, usable
 
 #: Threads of a block and the most registers of accumulators with so many, the rows that a thread sorts, and a tile's.
 _BLOCKS, _ROWS, _TILE = ((512, 48), (256, 144)), 64, 1024
+#: Rows of a key whose outer products a warp adds up at once.
+_OUTER_ROWS = 40
 #: The most keys of which a block has counts for each warp.
 _MOST_KEYS = 8192
 #: Rows that a thread reads before it goes on, by the accumulators' registers: of keys, and of a key by a warp. Several
@@ -25,16 +28,24 @@ _KEYS_AT_ONCE, _AT_ONCE, _FEW_LINES = 4, ((16, 8), (48, 4)), 40
 
 
 def sorted_table(function: RowFunction, groups: int, accumulated: tuple[Accumulated, ...],
-                 shared_limit: int) -> Table | None:
-    """Return the schedule of a fold of rows that are sorted by key; None if a warp or a block has no room for it."""
+                 shared_limit: int, of_warp: int = 0) -> Table | None:
+    """Return the schedule of a fold of rows that are sorted by key; None if a warp or a block has no room for it.
+
+    A warp has ``of_warp`` bytes of shared memory beside those of its rows.
+    """
     if groups > _MOST_KEYS or function.products:
         return None
     registers = _registers(groups, accumulated)
     for threads, most in _BLOCKS:
-        shared = _sorted_bytes(groups, threads) + threads // WARP * function.scratch
+        shared = _sorted_bytes(groups, threads) + threads // WARP * (function.scratch + of_warp)
         if registers <= most and shared <= usable(shared_limit):
             return Table("sorted", WARP, threads, _TILE, 1, 1, shared)
     return None
+
+
+def bytes_of_rows(width: int) -> int:
+    """Return the bytes of a warp's rows of so many floats in shared memory; see ``rows::KeyOuter``."""
+    return -(-_OUTER_ROWS * width * 4 // 16) * 16
 
 
 def _registers(groups: int, accumulated: tuple[Accumulated, ...]) -> int:
@@ -55,9 +66,12 @@ class SortedFold(KeyedFrame):
     ----------
     of_key : RowFunction
         The function that computes a row's key alone, by one thread.
+    outer : OuterSum or None
+        What is folded, where that is the matrix of two parts of a row, and nothing else.
     """
 
     of_key: RowFunction = field(kw_only=True)
+    outer: OuterSum | None = None
 
     @property
     def header(self) -> str:
@@ -113,6 +127,22 @@ class SortedFold(KeyedFrame):
         text.add("sorted.set(place, key);", "}")
 
     def _folds_of_key(self, text: IndentedText) -> None:
+        cell = f"blockIdx.x * {self.groups}ll + key"
+        text.add(f"if (lane == 0) {self.key.base}_counts[{cell}] = (first ? {self.key.base}_counts[{cell}] : 0) + "
+                 "end - begin;")
+        if self.outer is None:
+            return self._folds_one_by_one(text, cell)
+        (left, right), = self.outer.pairs
+        row = next(port for port in self.function.inputs if port.local == left.row)
+        sizes = (self.outer.high, self.outer.broad, left.first, right.first, row.count)
+        tile = f"(float*)(memory + {_sorted_bytes(self.groups, self.table.block)} + group * Outer::BYTES)"
+        text.add(f"typedef rows::KeyOuter<{', '.join(map(str, sizes))}> Outer;",
+                 f"if (Outer::fails({tile}, {at_row(row, 'first')}, sorted.order, begin, end, {self.outer.partial} + "
+                 f"({cell}) * {self.outer.high * self.outer.broad}, first == 0)) {{")
+        self._folds_one_by_one(text, cell)
+        text.add("}")
+
+    def _folds_one_by_one(self, text: IndentedText, cell: str) -> None:
         for folded in self.folded:
             for one in folded.accumulated:
                 text.add(f"{one.fold} {folded.name(one)}[{slots_of(folded.port.count, WARP)}];")
@@ -125,9 +155,6 @@ class SortedFold(KeyedFrame):
         # Floats are added up in double one by one, as all folds by key add them.
         self._flush(text, WARP)
         text.add("}")
-        cell = f"blockIdx.x * {self.groups}ll + key"
-        text.add(f"if (lane == 0) {self.key.base}_counts[{cell}] = (first ? {self.key.base}_counts[{cell}] : 0) + "
-                 "end - begin;")
         for folded in self.folded:
             for one in folded.accumulated:
                 text.add(f"rows::leave_key<{one.functor}, {folded.port.count}>({folded.partial(one)} + ({cell}) * "

@@ -11,8 +11,9 @@ namespace rows {
 template <int GROUPS, int THREADS, int MOST> struct SortedRows {
     static constexpr int WARPS = THREADS / 32, OWN = (GROUPS + THREADS - 1) / THREADS, NONE = 0xffff;
     static_assert(GROUPS < NONE && MOST < NONE, "16 bits");
-    unsigned short *counts, *keys, *order;
+    // Each lies behind the one before it.
     int *starts, *sums;
+    unsigned short *counts, *keys, *order;
 
     __device__ __forceinline__ explicit SortedRows(void* memory)
         : starts((int*)memory), sums(starts + GROUPS + 1), counts((unsigned short*)(sums + THREADS)),
@@ -73,6 +74,98 @@ template <int GROUPS, int THREADS, int MOST> struct SortedRows {
             if (!(same & before)) warp_counts[key] = (unsigned short)(place + __popc(same));
         });
         barrier();
+    }
+};
+
+// Sums of the outer products of a key's rows of WIDTH floats, of M numbers of each from LEFT on with N from RIGHT on. A
+// warp brings AT_ONCE rows into shared memory, number by number, as the cache gives few rows at a time; then it has several
+// at once, and of each some lanes in a square, which have a part of the matrix. NEAR rows are added up in floats.
+template <int M, int N, int LEFT, int RIGHT, int WIDTH> struct KeyOuter {
+    static constexpr int SIDE = (M + 1) / 2 * ((N + 1) / 2) > 36 ? 4 : 2, LANES = SIDE * SIDE, ROWS = 32 / LANES;
+    static constexpr int HIGH = (M + SIDE - 1) / SIDE, BROAD = (N + SIDE - 1) / SIDE, COUNT = HIGH * BROAD;
+    // Of the numbers of a part those that a lane has in the end, as the rows' lanes share them.
+    static constexpr int OWN = (COUNT + ROWS - 1) / ROWS, AT_ONCE = 40, NEAR = 8 * AT_ONCE;
+    static constexpr int BYTES = (AT_ONCE * WIDTH * 4 + 15) / 16 * 16;
+
+    // Adds them to what is there of earlier rows; whether some are not finite, so that cells are as before. `tile` has
+    // room for the warp's rows.
+    static __device__ __forceinline__ bool fails(float* tile, const float* rows, const unsigned short* order, int begin,
+                                                 int end, double* cells, bool is_first)
+    {
+        const int lane = threadIdx.x % 32, row = lane / LANES;
+        const int down = lane % LANES / SIDE * HIGH, across = lane % SIDE * BROAD;
+        double far[OWN];
+        VISPARK_UNROLL
+        for (int i = 0; i < OWN; ++i) far[i] = -0.0;
+        VISPARK_PRAGMA(unroll 1)
+        for (int first = begin; first < end; first += NEAR) {
+            float sums[OWN * ROWS];
+            add(sums, tile, rows, order, first, least(end, first + NEAR), down, across);
+            share<ROWS / 2>(sums, lane);
+            VISPARK_UNROLL
+            for (int i = 0; i < OWN; ++i) far[i] += sums[i];
+        }
+        bool odd = false;
+        VISPARK_UNROLL
+        for (int i = 0; i < OWN; ++i) odd |= has(row, down, across, i) && far[i] - far[i] != 0;
+        if (__any_sync(0xffffffffu, odd)) return true;
+        VISPARK_UNROLL
+        for (int i = 0; i < OWN; ++i) {
+            if (!has(row, down, across, i)) continue;
+            const int at = row * OWN + i;
+            double& cell = cells[(down + at / BROAD) * N + across + at % BROAD];
+            cell = is_first ? far[i] : cell + far[i];
+        }
+        return false;
+    }
+    static __device__ __forceinline__ void add(float (&sums)[OWN * ROWS], float* tile, const float* rows,
+                                               const unsigned short* order, int begin, int end, int down, int across)
+    {
+        const int lane = threadIdx.x % 32, row = lane / LANES;
+        VISPARK_UNROLL
+        for (int i = 0; i < OWN * ROWS; ++i) sums[i] = -0.0f;
+        VISPARK_PRAGMA(unroll 1)
+        for (int first = begin; first < end; first += AT_ONCE) {
+            const int some = least(end - first, AT_ONCE);
+            VISPARK_UNROLL
+            for (int i = 0; i < (AT_ONCE * WIDTH + 31) / 32; ++i) {
+                const int at = i * 32 + lane, place = at / WIDTH;
+                if (place < some) copy_ahead<4>(tile + at, rows + (long long)order[first + place] * WIDTH + at % WIDTH);
+            }
+            end_group();
+            wait_for_groups<0>();
+            __syncwarp();
+            VISPARK_UNROLL
+            for (int i = 0; i < AT_ONCE; i += ROWS) {
+                if (i + row >= some) continue;
+                const float* const own = tile + (i + row) * WIDTH;
+                float left[HIGH], right[BROAD];
+                VISPARK_UNROLL
+                for (int j = 0; j < HIGH; ++j) left[j] = down + j < M ? own[LEFT + down + j] : 0.0f;
+                VISPARK_UNROLL
+                for (int j = 0; j < BROAD; ++j) right[j] = across + j < N ? own[RIGHT + across + j] : 0.0f;
+                VISPARK_UNROLL
+                for (int j = 0; j < COUNT; ++j) sums[j] += left[j / BROAD] * right[j % BROAD];
+            }
+            __syncwarp();
+        }
+    }
+    // Adds up the rows' numbers, of which each keeps a half, then a half of these.
+    template <int HALF> static __device__ __forceinline__ void share(float (&sums)[OWN * ROWS], int lane)
+    {
+        const bool is_upper = lane & LANES * HALF;
+        VISPARK_UNROLL
+        for (int i = 0; i < OWN * HALF; ++i) {
+            const float one = sums[i], other = sums[i + OWN * HALF];
+            sums[i] = (is_upper ? other : one) + __shfl_xor_sync(0xffffffffu, is_upper ? one : other, LANES * HALF);
+        }
+        if constexpr (HALF > 1) share<HALF / 2>(sums, lane);
+    }
+    // Whether the matrix has what a lane of a row has in one of its places.
+    static __device__ __forceinline__ bool has(int row, int down, int across, int i)
+    {
+        const int at = row * OWN + i;
+        return at < COUNT && down + at / BROAD < M && across + at % BROAD < N;
     }
 };
 
