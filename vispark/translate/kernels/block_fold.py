@@ -20,8 +20,8 @@ from vispark.translate.kernels.schedule import WARP, Table, usable
 
 #: Rows and columns of a block of the matrix, and of a small one; threads of a block, and rows of a tile.
 _SIDE, _SMALL, _THREADS, _ROWS = 128, 64, 256, 32
-#: Warps that have roles.
-_WARPS = 12
+#: Warps that multiply.
+_MULTIPLIERS = 8
 #: Floats that are brought in at once, bytes of a barrier, and those at whose multiples parts begin.
 _CHUNK, _BARRIER_BYTES, _ALIGNED = 4, 8, 128
 #: Columns from which on the matrix of these with themselves, or of two parts of a row, is faster by roles than by tiles
@@ -32,28 +32,34 @@ _LEAST, _LEAST_OF_TWO = {_SMALL: 49, _SIDE: 97}, {_SMALL: 64, _SIDE: 96}
 @dataclass(frozen=True)
 class Ring:
     """Tiles of ``rows`` rows that roles have in shared memory: ``tiles`` as they come, of which ``ahead`` are on their
-    way, and the split columns of ``parts`` of them.
+    way, and the split columns of ``parts`` of them. ``loaders`` warps bring them in and split them.
     """
 
     rows: int
     tiles: int
     parts: int
     ahead: int
+    loaders: int
+
+    @property
+    def warps(self) -> int:
+        """Return the warps of a block."""
+        return _MULTIPLIERS + self.loaders
 
     @property
     def numbers(self) -> tuple[int, ...]:
         """Return its numbers in the order of the kernel's."""
-        return self.rows, self.tiles, self.parts, self.ahead
+        return self.rows, self.tiles, self.parts, self.ahead, self.loaders
 
     def nbytes(self, side: int, across: int) -> int:
         """Return the bytes of shared memory for blocks of ``side`` columns of tiles that are ``across`` wide."""
         floats = self.tiles * self.rows * (across + _CHUNK) + self.parts * 2 * self.rows * side
-        return -(-(4 * floats + 2 * _BARRIER_BYTES * (self.tiles + self.parts)) // _ALIGNED) * _ALIGNED
+        return -(-(4 * floats + _BARRIER_BYTES * (2 * (self.tiles + self.parts) + 1)) // _ALIGNED) * _ALIGNED
 
 
 #: The rings of matrices by the sides of their blocks, and whether their factors are the same columns and the only ones.
-_RINGS = {(_SIDE, False): Ring(32, 3, 3, 1), (_SIDE, True): Ring(32, 6, 3, 3),
-          (_SMALL, False): Ring(64, 3, 3, 1), (_SMALL, True): Ring(64, 6, 3, 4)}
+_RINGS = {(_SIDE, False): Ring(32, 3, 3, 1, 4), (_SIDE, True): Ring(32, 6, 3, 3, 4),
+          (_SMALL, False): Ring(64, 3, 3, 1, 4), (_SMALL, True): Ring(64, 6, 3, 4, 8)}
 
 
 def block_table(function: RowFunction, rest: tuple[Accumulated, ...], matrices: tuple[Accumulated, ...],
@@ -66,7 +72,7 @@ def block_table(function: RowFunction, rest: tuple[Accumulated, ...], matrices: 
     if not _is_of_a_row(function, rest, matrices) or min(outer.high, outer.broad) <= _SIDE:
         return None
     ring = _RINGS[_SIDE, False]
-    tiles = [(_WARPS * WARP, 3, ring.nbytes(_SIDE, 2 * _SIDE), ring),
+    tiles = [(ring.warps * WARP, 3, ring.nbytes(_SIDE, 2 * _SIDE), ring),
              *((_THREADS, stages, stages * 4 * _ROWS * (2 * _SIDE + _CHUNK), None) for stages in (3, 2))]
     for threads, stages, shared, outers in tiles:
         if shared <= usable(shared_limit):
@@ -89,10 +95,10 @@ def by_roles(fold: MatrixFold, shared_limit: int) -> MatrixFold:
             or not _is_of_a_row(fold.function, others, fold.matrices) or shared > usable(shared_limit)):
         return fold
     fields = vars(fold) | {"ring": ring}
-    tiles = matrix_table(fold.function, fold.table.lanes, (), fold.matrices, shared_limit, (_WARPS,))
-    if tiles is not None and tiles.block == _WARPS * WARP:
+    tiles = matrix_table(fold.function, fold.table.lanes, (), fold.matrices, shared_limit, (ring.warps,))
+    if tiles is not None and tiles.block == ring.warps * WARP:
         return RoleFold(**(fields | {"table": replace(tiles, shared=max(tiles.shared, shared))}))
-    table = Table("tiled", LANES, _WARPS * WARP, _ROWS, 3, 1, shared)
+    table = Table("tiled", LANES, ring.warps * WARP, _ROWS, 3, 1, shared)
     return fold if side == _SMALL else BlockFold(**(fields | {"table": table}))
 
 

@@ -18,14 +18,17 @@ namespace rows {
 
 // A block of a matrix: the columns from LEFT on with those from RIGHT on, of rows of WIDTH floats. STAGES tiles of ROWS
 // rows lie in shared memory, of which AHEAD are on their way, and the parts of SPLIT tiles.
-template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, int SPLIT, int AHEAD> struct BlockRoles {
-    static constexpr int SIDE = Matrix::SIDE, MULTIPLIERS = 8, LOADERS = 4;
+template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, int SPLIT, int AHEAD, int LOADING>
+struct BlockRoles {
+    static constexpr int SIDE = Matrix::SIDE, MULTIPLIERS = 8, LOADERS = LOADING;
     // Whether groups of multipliers have every other tile, and the warps that read a tile.
     static constexpr bool BY_TILES = SIDE == 64;
     static constexpr int READERS = BY_TILES ? MULTIPLIERS / 2 : MULTIPLIERS;
     // Whether the matrix is one block of columns with themselves, so that tiles have these alone.
     static constexpr bool ONE = Matrix::SYMMETRIC && Matrix::COUNT == 1;
-    static constexpr int STRIDE = (ONE ? 1 : 2) * SIDE + 4;
+    // Whether tiles are as in memory, so that one bulk copy brings in a whole one.
+    static constexpr bool FLAT = ONE && WIDTH == SIDE;
+    static constexpr int STRIDE = FLAT ? SIDE : (ONE ? 1 : 2) * SIDE + 4;
     static constexpr int STEPS = ROWS / 8, STEP = 8 * SIDE, PART = STEPS * STEP;
     // A multiplier's numbers of the block; and of rows whose products tensor cores add up before doubles take the sums,
     // the tiles of a group.
@@ -42,6 +45,8 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
         alignas(128) unsigned parts[SPLIT][2][PART];
         // Of tiles: loaders have what they brought in; all have read it. Of parts: they are there; they were read.
         Bar loaded[STAGES], taken[STAGES], full[SPLIT], empty[SPLIT];
+        // Where loaders meet.
+        Bar met;
     };
     static_assert(sizeof(SharedStorage) >= SIDE * PITCH * sizeof(double),
                   "a block is turned round in the tiles' place");
@@ -60,19 +65,21 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
             whole = (unsigned long long)rows % 16 == 0;
         }
         __device__ __forceinline__ int turns() const { return (int)((count + ROWS - 1) / ROWS); }
+        __device__ __forceinline__ bool comes_at_once(int turn) const { return whole && (turn + 1ll) * ROWS <= count; }
     };
 
     static __device__ __forceinline__ void prepare(SharedStorage& storage)
     {
         if (threadIdx.x == 0) {
             for (int i = 0; i < STAGES; ++i) {
-                tensor::prepare(tensor::shared_of(&storage.loaded[i]), LOADERS);
+                tensor::prepare(tensor::shared_of(&storage.loaded[i]), FLAT ? 1 : LOADERS);
                 tensor::prepare(tensor::shared_of(&storage.taken[i]), READERS + LOADERS);
             }
             for (int i = 0; i < SPLIT; ++i) {
                 tensor::prepare(tensor::shared_of(&storage.full[i]), LOADERS);
                 tensor::prepare(tensor::shared_of(&storage.empty[i]), READERS);
             }
+            if (FLAT) tensor::prepare(tensor::shared_of(&storage.met), LOADERS);
             tensor::prepared();
         }
         barrier();
@@ -83,6 +90,7 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
     struct Loader {
         Turning<STAGES> ahead, tile;
         Turning<SPLIT> parts;
+        unsigned met = 0;
     };
 
     static __device__ __forceinline__ void bring(float* tile, const float* from, int column, int some, bool whole)
@@ -92,7 +100,18 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
     }
     static __device__ __forceinline__ void fetch(SharedStorage& storage, Loader& at, const Task& task, int turn)
     {
-        if (turn < task.turns()) {
+        if (FLAT && turn < task.turns()) {
+            if (threadIdx.x == 32 * MULTIPLIERS) {
+                wait(storage.taken[at.ahead.slot], at.ahead.turn + 1);
+                const tensor::Shared bar = tensor::shared_of(&storage.loaded[at.ahead.slot]);
+                if (task.comes_at_once(turn))
+                    tensor::bring_once(tensor::shared_of(storage.tiles[at.ahead.slot]),
+                                       task.rows + (long long)turn * ROWS * WIDTH, ROWS * WIDTH * 4, bar);
+                else
+                    tensor::arrive(bar);
+            }
+            at.ahead.next();
+        } else if (turn < task.turns()) {
             wait(storage.taken[at.ahead.slot], at.ahead.turn + 1);
             const long long first = (long long)turn * ROWS;
             const int some = least(task.count - first, ROWS);
@@ -102,6 +121,22 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
             at.ahead.next();
         }
         end_group();
+    }
+    // Waits for a tile.
+    static __device__ __forceinline__ void await(SharedStorage& storage, Loader& at, const Task& task, int turn)
+    {
+        if (!FLAT) {
+            wait_for_groups<AHEAD>();
+            arrive(storage.loaded[at.tile.slot]);
+        }
+        wait(storage.loaded[at.tile.slot], at.tile.turn);
+        if (!FLAT || task.comes_at_once(turn)) return;
+        float* const tile = storage.tiles[at.tile.slot][0];
+        const long long first = (long long)turn * ROWS * WIDTH, all = task.count * WIDTH;
+        VISPARK_PRAGMA(unroll 1)
+        for (int i = threadIdx.x - 32 * MULTIPLIERS; i < ROWS * WIDTH; i += 32 * LOADERS)
+            tile[i] = first + i < all ? task.rows[first + i] : 0.0f;
+        tensor::meet<32 * LOADERS>(tensor::shared_of(&storage.met), 0, at.met++);
     }
     // A column of a tile as its parts: of 8 rows, those of even numbers before the others.
     template <bool HALVED> static __device__ __forceinline__ void split(const float* from, unsigned* high)
@@ -132,9 +167,7 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
         VISPARK_PRAGMA(unroll 1)
         for (int turn = 0; turn < task.turns(); ++turn) {
             fetch(storage, at, task, turn + AHEAD);
-            wait_for_groups<AHEAD>();
-            arrive(storage.loaded[at.tile.slot]);
-            wait(storage.loaded[at.tile.slot], at.tile.turn);
+            await(storage, at, task, turn);
             wait(storage.empty[at.parts.slot], at.parts.turn + 1);
             if (task.alike) split<true>(storage.tiles[at.tile.slot][0], storage.parts[at.parts.slot][0]);
             else split<false>(storage.tiles[at.tile.slot][0] + SIDE, storage.parts[at.parts.slot][0]);
@@ -271,12 +304,13 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
 };
 
 // The whole fold of rows in port PORT of PORTS: what each work leaves, in `partials`. `memory` has BYTES.
-template <int M, int N, bool HALF, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, int SPLIT, int AHEAD, int BYTES>
+template <int M, int N, bool HALF, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, int SPLIT, int AHEAD,
+          int LOADERS, int BYTES>
 __device__ __forceinline__ void fold_by_roles(const long long* works, void* const* ports, int width, int port,
                                               unsigned char* memory, double* partials)
 {
     typedef Blocks<M, N, HALF, (M > N ? M : N) <= 64 ? 64 : 128> Matrix;
-    typedef BlockRoles<Matrix, WIDTH, LEFT, RIGHT, ROWS, STAGES, SPLIT, AHEAD> Roles;
+    typedef BlockRoles<Matrix, WIDTH, LEFT, RIGHT, ROWS, STAGES, SPLIT, AHEAD, LOADERS> Roles;
     typedef BlockSums<Blocks<M, N, HALF>, WIDTH, LEFT, RIGHT, 32, 2, 4> Careful;
     static_assert(BYTES >= sizeof(typename Roles::SharedStorage) && BYTES >= Careful::BYTES,
                   "shared memory has room for all");
@@ -284,7 +318,7 @@ __device__ __forceinline__ void fold_by_roles(const long long* works, void* cons
     const Dealt dealt(Matrix::COUNT);
     Roles::prepare(storage);
     if (threadIdx.x < 32 * Roles::MULTIPLIERS) {
-        tensor::take_registers<232>();
+        tensor::take_registers<LOADERS == 4 ? 232 : 216>();
         typename Roles::Multiplier at;
         VISPARK_PRAGMA(unroll 1)
         for (int item = dealt.begin(); item < dealt.end(); item += dealt.some) {
@@ -295,6 +329,7 @@ __device__ __forceinline__ void fold_by_roles(const long long* works, void* cons
             double* const partial = partials + number * Matrix::SIZE;
             if (Roles::fails(storage, at, task, partial))
                 Careful(memory, all, work.count, dealt.block_of(item)).by_warps(partial, true);
+            if (Roles::FLAT) tensor::publish();      // bulk copies write next where sums were
             barrier();
         }
     } else {
