@@ -182,7 +182,7 @@ def summary(blows: list[Blow], actions: int) -> str:
     lines = [f"{actions:,} actions, no hang" if actions else f"{len(blows):,} kills and stops",
              f"{'kind':22}{'kills':>7}{'wrong':>7}{'lost':>6}{'p50 s':>8}{'p95 s':>8}{'max s':>8}"]
     lines += [row(kind, [blow for blow in blows if blow.kind == kind]) for kind in sorted(kinds)]
-    return "\n".join([*lines, row("all", blows)])
+    return "\n".join([*lines, *([row("all", blows)] if blows else [])])
 
 
 @click.command(help=__doc__)

@@ -29,6 +29,7 @@ from benchmarks import (
     plots,
     programs,
     public_programs,
+    random_kills,
     text,
     transport,
     whole,
@@ -388,3 +389,7 @@ def test_the_table_of_public_programs_is_of_clones_and_names_those_that_are_miss
     one.data(tmp_path / "data.txt")
     assert np.loadtxt(tmp_path / "data.txt").shape == (2000, 4)
     assert len(public_programs.programs()) > 9
+
+
+def test_a_run_whose_time_was_over_before_a_kill_has_a_table():
+    assert random_kills.summary([], 0).startswith("0 kills and stops\nkind ")
