@@ -16,7 +16,7 @@ def bytes_of(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
-class Loop:
+class BareLoop:
     """Points on a device, and their gradient by as many launches as there are blocks.
 
     Parameters
@@ -102,7 +102,7 @@ class Loop:
         self._device.synchronize(stream=self._streams[0])
 
 
-class Copy:
+class BareCopy:
     """Copies within a device: the bytes that it reads and writes are the floor of what a pass over memory takes."""
 
     def __init__(self, device: Device, nbytes: int, lanes: int):

@@ -18,7 +18,7 @@ import numpy as np
 from pyspark import RDD, SparkContext
 
 from benchmarks import rank_blocks, tasks
-from benchmarks.halos import Given, Halos, Position, exchanged, ranks
+from benchmarks.halos import BlockPlace, Given, HaloStrips, exchanged, ranks
 from benchmarks.recorder import NOT_RECORDED, Lap, LapRecorder
 from benchmarks.session import IN_JVM
 from benchmarks.solvers import Slices, Way
@@ -31,7 +31,7 @@ SPARK_G = "Spark-G: halos by a join, CuPy on a block"
 SPARK_G_KEPT = "Spark-G+: blocks kept on the GPU by Python workers, halos by MPI, CuPy"
 
 #: A block after a step, from the block and what it is given; a lap is told of each kind of work.
-Step = Callable[[Any, Given, Lap], Any]
+BlockStep = Callable[[Any, Given, Lap], Any]
 
 
 @dataclass(frozen=True)
@@ -55,24 +55,24 @@ class Stepping:
     """
 
     grid: Grid
-    halos: Halos
+    halos: HaloStrips
     initial: Callable[[Slices], np.ndarray]
     cells: Callable[[Any], Any]
     host: Callable[[Any, Given], Any]
     gpu: Callable[[Any, Given], Any]
     named: dict[str, Any] = field(default_factory=dict)
 
-    def start(self) -> Callable[[Position], np.ndarray]:
+    def start(self) -> Callable[[BlockPlace], np.ndarray]:
         """Return the maker of blocks."""
         starts, initial = {key.position: key.slices for key in self.grid.blocks()}, self.initial
         return lambda position: initial(starts[position])
 
 
 #: A way that is made when its turn comes, and gives everything back afterwards.
-Made = Callable[[], AbstractContextManager[Way]]
+MakesWay = Callable[[], AbstractContextManager[Way]]
 
 
-def ways(sc: SparkContext, stepping: Stepping, kind: str, skipped: dict[str, str]) -> Iterator[tuple[str, Made]]:
+def ways(sc: SparkContext, stepping: Stepping, kind: str, skipped: dict[str, str]) -> Iterator[tuple[str, MakesWay]]:
     """Yield the ways in the order in which they are measured; those that cannot run are put down as skipped."""
     for name, way in joins(sc, stepping, kind).items():
         yield name, way
@@ -104,7 +104,8 @@ def by_ranks(sc: SparkContext, stepping: Stepping, kind: str, skipped: dict[str,
 
 
 @contextmanager
-def _with_ranks(sc: SparkContext, halos: Halos, way: Callable[[str], AbstractContextManager[Way]]) -> Iterator[Way]:
+def _with_ranks(sc: SparkContext, halos: HaloStrips, way: Callable[[str], AbstractContextManager[Way]]
+                ) -> Iterator[Way]:
     with ranks(at_once(sc, halos), halos) as directory, way(directory) as stepper:
         yield stepper
 
@@ -136,8 +137,8 @@ def _blocks(sc: SparkContext, stepping: Stepping, parts: int, recorder: LapRecor
         partial(_started, start=stepping.start(), recorder=recorder), preservesPartitioning=True).persist(IN_JVM)
 
 
-def _started(positions: Iterator[tuple[Position, None]], start: Callable[[Position], np.ndarray], recorder: LapRecorder
-             ) -> Iterator[tuple[Position, np.ndarray]]:
+def _started(positions: Iterator[tuple[BlockPlace, None]], start: Callable[[BlockPlace], np.ndarray],
+             recorder: LapRecorder) -> Iterator[tuple[BlockPlace, np.ndarray]]:
     with recorder.recording() as lap:
         for position, _ in positions:
             block = start(position)
@@ -147,7 +148,8 @@ def _started(positions: Iterator[tuple[Position, None]], start: Callable[[Positi
 
 
 @contextmanager
-def joined(sc: SparkContext, stepping: Stepping, step: Step, recorder: LapRecorder = NOT_RECORDED) -> Iterator[Way]:
+def joined(sc: SparkContext, stepping: Stepping, step: BlockStep, recorder: LapRecorder = NOT_RECORDED
+           ) -> Iterator[Way]:
     """Yield a way with a partition a block; strips come to the blocks' partitions."""
     halos = stepping.halos
     held = _Held(_blocks(sc, stepping, int(np.prod(halos.splits)), recorder))
@@ -173,7 +175,7 @@ def joined(sc: SparkContext, stepping: Stepping, step: Step, recorder: LapRecord
         held.blocks.unpersist()
 
 
-def _giving(blocks: Iterator[tuple[Position, Any]], halos: Halos, recorder: LapRecorder) -> Iterator[tuple]:
+def _giving(blocks: Iterator[tuple[BlockPlace, Any]], halos: HaloStrips, recorder: LapRecorder) -> Iterator[tuple]:
     with recorder.recording() as lap:
         for position, block in blocks:
             # In the same task another Python worker makes the block meanwhile, and tells of that.
@@ -182,8 +184,8 @@ def _giving(blocks: Iterator[tuple[Position, Any]], halos: Halos, recorder: LapR
             lap("exchange")
 
 
-def _stepped(records: Iterator[tuple[Position, Any]], step: Step,
-             recorder: LapRecorder) -> Iterator[tuple[Position, Any]]:
+def _stepped(records: Iterator[tuple[BlockPlace, Any]], step: BlockStep,
+             recorder: LapRecorder) -> Iterator[tuple[BlockPlace, Any]]:
     with recorder.recording() as lap:
         blocks, strips = {}, defaultdict(dict)
         for position, what in records:
@@ -219,9 +221,9 @@ def _by_mpi(sc: SparkContext, stepping: Stepping, directory: str,
         held.blocks.unpersist()
 
 
-def _by_rank(directory: str, rank: int, halos: Halos, pairs: Iterator[tuple[Position, Any]], step: Step,
+def _by_rank(directory: str, rank: int, halos: HaloStrips, pairs: Iterator[tuple[BlockPlace, Any]], step: BlockStep,
              recorder: LapRecorder
-             ) -> Iterator[tuple[Position, Any]]:
+             ) -> Iterator[tuple[BlockPlace, Any]]:
     with recorder.recording() as lap:
         blocks = dict(pairs)
         lap("transport")
@@ -233,12 +235,12 @@ def _by_rank(directory: str, rank: int, halos: Halos, pairs: Iterator[tuple[Posi
 
 
 @contextmanager
-def _kept(sc: SparkContext, stepping: Stepping, put: Callable[[np.ndarray], Any], step: Step, directory: str,
+def _kept(sc: SparkContext, stepping: Stepping, put: Callable[[np.ndarray], Any], step: BlockStep, directory: str,
           recorder: LapRecorder = NOT_RECORDED) -> Iterator[Way]:
     """Yield a way with a Python worker a rank, which keeps its blocks; nothing passes through the JVM."""
     halos, parts, start = stepping.halos, at_once(sc, stepping.halos), stepping.start()
 
-    def made(rank: int) -> dict[Position, Any]:
+    def made(rank: int) -> dict[BlockPlace, Any]:
         with recorder.recording() as lap:
             blocks = {position: start(position) for position in halos.owned(rank, parts)}
             lap("parse")
@@ -256,7 +258,7 @@ def _kept(sc: SparkContext, stepping: Stepping, put: Callable[[np.ndarray], Any]
                 if position == first]) for each in found)
             return part
 
-        def blocks() -> list[tuple[Position, np.ndarray]]:
+        def blocks() -> list[tuple[BlockPlace, np.ndarray]]:
             return [each for found in everywhere(lambda: [
                 (position, tasks.on_host(cells(block))) for position, block in rank_blocks.held(directory).items()])
                 for each in found]
@@ -279,6 +281,6 @@ def owned_by_workers(sc: SparkContext, parts: int) -> Iterator[Callable[[Callabl
         del sc.environment["BENCHMARKS_KEPT"]
 
 
-def at_once(sc: SparkContext, halos: Halos) -> int:
+def at_once(sc: SparkContext, halos: HaloStrips) -> int:
     """Return the number of partitions that all blocks go to, where all are to run at once."""
     return min(sc.defaultParallelism, int(np.prod(halos.splits)))

@@ -35,7 +35,7 @@ WAITED = ("recorded", "the loop's message", "sent", "the loop's answer", "the lo
 
 
 @dataclass(frozen=True)
-class Case:
+class CalledLoop:
     """A loop to call again and again."""
 
     name: str
@@ -62,20 +62,20 @@ class Stamps:
         self.times.append(time.perf_counter())
 
 
-def cases(device: str) -> Iterator[Case]:
+def cases(device: str) -> Iterator[CalledLoop]:
     """Yield the loops, on few cells, and on a GPU on many."""
     fields = dict.fromkeys(flow.FIELDS, 0.0) | {name: flow.initial(name) for name in ("u", "v")}
     sizes = [("few", (64, 64, 64), (256, 256), 200)]
     if device == "cuda":
         sizes.append(("many", (800, 1000, 1000), (16384, 8192), 8))
     for cells, cube, plane, samples in sizes:
-        steps = Case(f"heat, {cells} cells", Grid(cube, splits=(4, 4, 4), halo=1, boundary=0.0), heat.initial,
-                     [(heat.heat, (heat.NUMBER,))], 100, samples)
+        steps = CalledLoop(f"heat, {cells} cells", Grid(cube, splits=(4, 4, 4), halo=1, boundary=0.0), heat.initial,
+                           [(heat.heat, (heat.NUMBER,))], 100, samples)
         yield steps
         yield replace(steps, name=f"{steps.name}, until", until=0.0)
-        yield Case(f"Navier-Stokes, {cells} cells",
-                   Grid(plane, splits=(8, 8), halo=1, boundary=0.0, fields=flow.FIELDS), fields, flow.PHASES, 10,
-                   samples)
+        yield CalledLoop(f"Navier-Stokes, {cells} cells",
+                         Grid(plane, splits=(8, 8), halo=1, boundary=0.0, fields=flow.FIELDS), fields, flow.PHASES, 10,
+                         samples)
 
 
 @contextmanager
@@ -104,7 +104,7 @@ def stamped(stamps: Stamps) -> Iterator[None]:
         RequestPipeline.send, RequestPipeline._take = kept_send, kept_take      # type: ignore[method-assign]
 
 
-def measure(sc: SparkContext, case: Case, done: Callable[[dict], None]) -> None:
+def measure(sc: SparkContext, case: CalledLoop, done: Callable[[dict], None]) -> None:
     """Call a loop, and tell what of it took how long."""
     held = [case.grid.scatter(sc, case.start).cache("GPU")]
     held[0].count()

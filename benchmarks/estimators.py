@@ -162,7 +162,7 @@ def spent(mark: str, work: Callable[[], object]) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class Data:
+class EstimatorData:
     """The same data for all: cached DataFrames and RDDs by name, and rows with their labels as arrays."""
 
     frames: dict[str, Any]
@@ -170,7 +170,7 @@ class Data:
     labels: dict[str, np.ndarray]
 
 
-def drawn(spark: SparkSession, rows: int, features: int) -> Data:
+def drawn(spark: SparkSession, rows: int, features: int) -> EstimatorData:
     """Return the data: vectors with labels, and ratings."""
     rng = np.random.default_rng(1)
     x = rng.normal(size=(rows, features)) + 3 * rng.integers(0, 3, rows)[:, None]
@@ -200,7 +200,7 @@ def drawn(spark: SparkSession, rows: int, features: int) -> Data:
                                        in enumerate(zip(x, labels["class"], strict=True))], 2).cache()}
     for frame in frames.values():
         frame.count()
-    return Data(frames, x, labels)
+    return EstimatorData(frames, x, labels)
 
 
 def sampled(mark: str, name: str, fit: Callable[[], object], **notes: Any) -> Series:
@@ -226,7 +226,7 @@ def made(contest: Contest, *, is_ours: bool) -> Any:
     return getattr(module, contest.name)(**contest.params)
 
 
-def work_of(contest: Contest, data: Data, *, is_ours: bool) -> Callable[[], object]:
+def work_of(contest: Contest, data: EstimatorData, *, is_ours: bool) -> Callable[[], object]:
     """Return a fit to a contest's data, a metric of it, or a search for the neighbours of its first row."""
     frame = data.frames[contest.data]
     if contest.name == "consensus":
@@ -261,7 +261,7 @@ def plans_of(sc: SparkContext, work: Callable[[], object]) -> int:
     return sum(worker.plans for worker in workers.known()) - before
 
 
-def compared(mark: str, data: Data, sc: SparkContext, contest: Contest) -> Group:
+def compared(mark: str, data: EstimatorData, sc: SparkContext, contest: Contest) -> Group:
     """Return the samples of one estimator."""
     group = Group(contest.name, {"rows": len(data.rows), "features": data.rows.shape[1], **contest.params})
     if contest.theirs is None:

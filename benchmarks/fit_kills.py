@@ -20,14 +20,14 @@ import click
 
 import tests.conftest  # It sets the environment before Spark is started.
 from tests.chaos.arena import opened
-from tests.chaos.fits import ESTIMATORS, OPTIONS, VICTIMS, Blow, bits, numbers, rows, struck
+from tests.chaos.fits import ESTIMATORS, OPTIONS, VICTIMS, FitKill, bits, numbers, rows, struck
 from tests.system import topology
 from vispark.ml import loads
 
 __all__ = ["main", "tests"]
 
 
-def table(blows: list[Blow]) -> str:
+def table(blows: list[FitKill]) -> str:
     """Return kills, hits and wrong models by victim, and the estimators without a hit."""
     lines = [f"{'killed':16}{'kills':>7}{'hits':>6}{'plan':>6}{'task':>6}{'started':>9}{'wrong':>7}"]
     for victim in VICTIMS:
@@ -50,7 +50,7 @@ def table(blows: list[Blow]) -> str:
 @click.option("--seconds", default=1e9, help="no further kill after so many")
 @click.option("--out", type=click.Path(path_type=Path), required=True)
 def main(names: tuple[str, ...], hits: int, seed: int, count: int, seconds: float, out: Path) -> None:
-    moments, blows, begin = random.Random(seed), list[Blow](), time.monotonic()
+    moments, blows, begin = random.Random(seed), list[FitKill](), time.monotonic()
     with topology.local() as place, opened(place, OPTIONS) as arena:
         df = rows(arena, count).cache()
         for name in names or ESTIMATORS:
@@ -61,10 +61,10 @@ def main(names: tuple[str, ...], hits: int, seed: int, count: int, seconds: floa
             fit(df)
             longest = time.monotonic() - started
             for victim in VICTIMS:
-                kills: list[Blow] = []
+                kills: list[FitKill] = []
                 while len(kills) < 3 * hits and sum(bool(each.missed) for each in kills) < hits \
                         and time.monotonic() - begin < seconds:
-                    kills.append(struck(arena, df, Blow(name, victim, moments.random() * longest), expected))
+                    kills.append(struck(arena, df, FitKill(name, victim, moments.random() * longest), expected))
                 blows += kills
             print(name, f"{longest:.2f} s", Counter((each.victim, bool(each.missed)) for each in blows
                                                     if each.estimator == name), flush=True)

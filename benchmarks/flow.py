@@ -17,7 +17,7 @@ import numpy as np
 from pyspark import SparkContext
 
 from benchmarks import peers, solvers, tasks
-from benchmarks.blocks import Made, Stepping, joined, ways
+from benchmarks.blocks import MakesWay, Stepping, joined, ways
 from benchmarks.flow_peers import (
     DT,
     NU,
@@ -30,7 +30,7 @@ from benchmarks.flow_peers import (
     swept,
     weights,
 )
-from benchmarks.halos import Halos
+from benchmarks.halos import HaloStrips
 from benchmarks.overlap import Solver
 from benchmarks.regression import Settings
 from benchmarks.results import Group
@@ -210,7 +210,7 @@ def bare(arrays: Arrays, start: dict[str, np.ndarray]) -> Way:
 
 # -- a Spark job an iteration, or a map -------------------------------------------------------------------------------
 
-def _by_jobs(sc: SparkContext, plane: Plane, kind: str, group: Group) -> Iterator[tuple[str, Made]]:
+def _by_jobs(sc: SparkContext, plane: Plane, kind: str, group: Group) -> Iterator[tuple[str, MakesWay]]:
     """Yield the ways with all maps in one job; and a sweep alone, as each of the 24 maps is such a job where it has an
     exchange of its own.
 
@@ -219,14 +219,14 @@ def _by_jobs(sc: SparkContext, plane: Plane, kind: str, group: Group) -> Iterato
     yield from ways(sc, stepping(plane), kind, group.skipped)
     grid, sweep = Grid(plane.shape, splits=plane.splits, halo=1), partial(swept, weight=weights()[0])
     yield SPARK_SWEEP, partial(joined, sc, Stepping(
-        grid, Halos(plane.splits, 1, corners=False), partial(_stacked, ("u", "v")), itemgetter(0), sweep, sweep,
+        grid, HaloStrips(plane.splits, 1, corners=False), partial(_stacked, ("u", "v")), itemgetter(0), sweep, sweep,
         {"nbytes": plane.sweep_bytes, "expected": lambda steps: _swept(plane, steps)}), partial(tasks.by_numpy, sweep))
 
 
 def stepping(plane: Plane) -> Stepping:
     """Return the steps that Spark's tasks do."""
     return Stepping(
-        Grid(plane.shape, splits=plane.splits, halo=len(PHASES)), Halos(plane.splits, len(PHASES), corners=True),
+        Grid(plane.shape, splits=plane.splits, halo=len(PHASES)), HaloStrips(plane.splits, len(PHASES), corners=True),
         partial(_stacked, ("u", "v", "p")), itemgetter(0), partial(iterated, np, width=len(PHASES)),
         partial(iterated, peers.cupy, width=len(PHASES)))
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchmarks import flow, heat, machine
-from benchmarks.bare import Copy
-from benchmarks.kernel_launches import Patch
+from benchmarks.bare import BareCopy
+from benchmarks.kernel_launches import GridPatch
 from benchmarks.measure import Case, interleave
 from benchmarks.results import Group
 from gpu_worker.device.base import Buffer, Device
@@ -98,12 +98,12 @@ def of_stencils(device: Device, shape: tuple[int, int, int], samples: int, done:
         kernel = specialise_stencil(part.function, part.fields, args, dims=3)
         values = kernel.values(part.function, args)
         group = _group(f"kernels, {name}", shape, samples, device)
-        with Patch(device, _SMALL, kernel.halo) as patch:
+        with GridPatch(device, _SMALL, kernel.halo) as patch:
             start = patch.noisy(fields)
             results = patch.advanced(kernel, values, start)
             group.checks[MADE] = _numpy(patch, function, args, start, results)
         nbytes = (len(kernel.fields) + len(kernel.outputs)) * int(np.prod(shape)) * 4
-        with Patch(device, shape, kernel.halo) as patch:
+        with GridPatch(device, shape, kernel.halo) as patch:
             start = patch.noisy(fields)
             kernels = {MADE: kernel, SINGLE: a_cell_a_thread(part, kernel)}
             ends, cases = {}, []
@@ -133,7 +133,8 @@ class _Shifted:
                                   for by, extent in zip(offset, self._cells.shape, strict=True))]
 
 
-def _numpy(patch: Patch, function: Stencil, args: tuple, inputs: dict[str, Buffer], outputs: dict[str, Buffer]) -> dict:
+def _numpy(patch: GridPatch, function: Stencil, args: tuple, inputs: dict[str, Buffer], outputs: dict[str, Buffer]
+           ) -> dict:
     if patch.device.kind == "null":
         return {"recorded": True}
     fields = [_Shifted(patch.cells(buffer)) for buffer in inputs.values()]
@@ -155,7 +156,7 @@ def of_steps(device: Device, shape: tuple[int, int, int], samples: int, done: Ca
     kernel = specialise_steps([part] * steps, Surroundings((("", ("kept",) * 6),), (steps,) * 3))
     values, nbytes = single.values(part.function, args), 2 * int(np.prod(shape)) * 4
     group = _group("kernels, three steps of heat", shape, samples, device)
-    with Patch(device, shape, kernel.halo) as patch:
+    with GridPatch(device, shape, kernel.halo) as patch:
         start = patch.noisy(("",))
         after = start
         for _ in range(steps):
@@ -176,7 +177,7 @@ def of_chains(device: Device, shape: tuple[int, int], samples: int, done: Callab
     singles = [specialise_stencil(part.function, fields, part.args, dims=2) for part in parts]
     values = [kernel.values(part.function, part.args) for kernel, part in zip(singles, parts, strict=True)]
     group, first, cases = _group("kernels, chains of Navier-Stokes", shape, samples, device), 0, []
-    with Patch(device, shape, ((8, 8),) * 2) as patch:
+    with GridPatch(device, shape, ((8, 8),) * 2) as patch:
         start = patch.noisy(field.name for field in fields)
         for count in passes_of(parts, beyond, dims=2)[0]:
             after, several = start, range(first, first + count)
@@ -204,14 +205,14 @@ def _group(name: str, shape: tuple[int, ...], samples: int, device: Device) -> G
 
 def beside_a_copy(device: Device, cases: list[Case], samples: int, done: Callable[[str], None]) -> list:
     """Measure in turn with a copy of as many bytes as the first case moves."""
-    copy = Copy(device, cases[0].nbytes // 2, machine.cores() if device.kind == "host" else 1)
+    copy = BareCopy(device, cases[0].nbytes // 2, machine.cores() if device.kind == "host" else 1)
     try:
         return interleave([*cases, Case(COPY, copy.run, copy.moved)], samples, done=done)
     finally:
         copy.close()
 
 
-def _same(patch: Patch, outputs: dict[str, Buffer], wanted: dict[str, Buffer]) -> dict:
+def _same(patch: GridPatch, outputs: dict[str, Buffer], wanted: dict[str, Buffer]) -> dict:
     """Return the number of cells that have other bits."""
     if patch.device.kind == "null":
         return {"recorded": True}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.generated import COPY, MADE, beside_a_copy
-from benchmarks.kernel_launches import KERNELS, THREADS, Launch, Memory
+from benchmarks.kernel_launches import KERNELS, THREADS, Buffers, LaunchCall
 from benchmarks.measure import Case
 from benchmarks.results import Group
 from gpu_worker.device.base import Buffer, Device, Source
@@ -42,7 +42,7 @@ def by_key(k, v):
 
 
 @dataclass(frozen=True)
-class RowFunction:
+class RowCase:
     """A function of a row, what NumPy makes of all, and how far from that, in float64, a number may be relatively."""
 
     name: str
@@ -51,10 +51,10 @@ class RowFunction:
     tolerance: float
 
 
-FUNCTIONS = [RowFunction("argmax of a row", best, lambda rows: rows.argmax(1), 0.0),
-             RowFunction("softmax of a row", softmax, lambda rows: np.exp(rows) / np.exp(rows).sum(1, keepdims=True),
-                         1e-5),
-             RowFunction("norm of a row", length, lambda rows: np.sqrt((rows * rows).sum(1)), 2e-6)]
+FUNCTIONS = [RowCase("argmax of a row", best, lambda rows: rows.argmax(1), 0.0),
+             RowCase("softmax of a row", softmax, lambda rows: np.exp(rows) / np.exp(rows).sum(1, keepdims=True),
+                     1e-5),
+             RowCase("norm of a row", length, lambda rows: np.sqrt((rows * rows).sum(1)), 2e-6)]
 
 
 def of_rows(device: Device, rows: int, samples: int, done: Callable[[str], None]) -> Iterator[Group]:
@@ -66,7 +66,7 @@ def of_rows(device: Device, rows: int, samples: int, done: Callable[[str], None]
         output, = kernel.outputs
         width = int(np.prod(output.shape, dtype=int))
         group = _group(f"kernels, {case.name}, {rows:,} x {COLUMNS}", rows, samples, device)
-        with Memory(device) as memory:
+        with Buffers(device) as memory:
             source = memory.put_again(noise, rows * COLUMNS * 4)
             size = rows * width * np.dtype(output.dtype).itemsize
             outputs = {way: memory.allocate(size) for way in (MADE, SINGLE)}
@@ -80,7 +80,7 @@ def of_rows(device: Device, rows: int, samples: int, done: Callable[[str], None]
         yield group
 
 
-def _checked(memory: Memory, case: RowFunction, output: Buffer, dtype: str, rows: int, noise: np.ndarray) -> dict:
+def _checked(memory: Buffers, case: RowCase, output: Buffer, dtype: str, rows: int, noise: np.ndarray) -> dict:
     """Compare the first rows and the last with NumPy's: return the relative difference."""
     if memory.device.kind == "null":
         return {"recorded": True}
@@ -102,7 +102,7 @@ def of_keys(device: Device, records: int, samples: int, done: Callable[[str], No
     kernel = fuse(calls, ElementSpec((ElementField("k", "<i4"), ElementField("v", "<f4"))),
                   folding=Folding((FieldFold("1", "add"),), "0", KEYS))
     group = _group(f"kernels, sums by {KEYS} keys, {records:,} records", records, samples, device)
-    with Memory(device) as memory:
+    with Buffers(device) as memory:
         ports = [memory.put_again(each, records * 4) for each in (keys, values)]
         generated, partials = _launched(memory, kernel, records, ports)
         single = _by_hand(memory, "by_key", records, [*ports, memory.put(np.zeros(KEYS))])
@@ -119,7 +119,7 @@ def of_keys(device: Device, records: int, samples: int, done: Callable[[str], No
     yield group
 
 
-def _joined(memory: Memory, kernel: TableKernel, partials: Sequence[tuple[Buffer, int]], field: str) -> np.ndarray:
+def _joined(memory: Buffers, kernel: TableKernel, partials: Sequence[tuple[Buffer, int]], field: str) -> np.ndarray:
     """Return the total of the sums of a field that all works left."""
     for accumulated, (buffer, works) in zip(kernel.accumulated, partials, strict=True):
         if accumulated.field == field and not accumulated.guard:
@@ -128,8 +128,8 @@ def _joined(memory: Memory, kernel: TableKernel, partials: Sequence[tuple[Buffer
     raise AssertionError(f"nothing is left of {field}")
 
 
-def _launched(memory: Memory, kernel: TableKernel, rows: int, ports: Sequence[Buffer]
-              ) -> tuple[Launch, list[tuple[Buffer, int]]]:
+def _launched(memory: Buffers, kernel: TableKernel, rows: int, ports: Sequence[Buffer]
+              ) -> tuple[LaunchCall, list[tuple[Buffer, int]]]:
     """Return a launch over one block, dealt to works as a worker deals it; what they leave of a fold, and their number.
     """
     device = memory.device
@@ -147,7 +147,7 @@ def _launched(memory: Memory, kernel: TableKernel, rows: int, ports: Sequence[Bu
 _BYTES = {"double": 8, "long long": 8, "int": 4, "unsigned long long": 8, "unsigned int": 4, "Twofold": 16}
 
 
-def _by_hand(memory: Memory, name: str, rows: int, buffers: Sequence[Buffer]) -> Launch:
+def _by_hand(memory: Buffers, name: str, rows: int, buffers: Sequence[Buffer]) -> LaunchCall:
     source = Source(KERNELS.read_text(), KERNELS.name, (f"-DCOLUMNS={COLUMNS}",))
     return memory.launched(source, name, (-(-rows // THREADS),), (THREADS,), [*buffers, np.int64(rows)])
 

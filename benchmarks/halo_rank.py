@@ -6,10 +6,10 @@ import sys
 
 from mpi4py import MPI
 
-from benchmarks.halos import Halos, listen
+from benchmarks.halos import HaloStrips, listen
 
 
-def main(directory: str, halos: Halos) -> None:
+def main(directory: str, halos: HaloStrips) -> None:
     world = MPI.COMM_WORLD
     expected = sum(halos.neighbour(position, offset) is not None
                    for position in halos.owned(world.rank, world.size) for offset in halos.offsets)
@@ -25,4 +25,4 @@ def main(directory: str, halos: Halos) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Halos(tuple(map(int, sys.argv[3:])), 1, corners=sys.argv[2] == "1"))
+    main(sys.argv[1], HaloStrips(tuple(map(int, sys.argv[3:])), 1, corners=sys.argv[2] == "1"))

@@ -21,37 +21,37 @@ from typing import Any
 
 import numpy as np
 
-Position = tuple[int, ...]
-Offset = tuple[int, ...]    # where a neighbour lies, seen from a block: -1, 0 or 1 for each axis
-Given = Mapping[Offset, Any]
+BlockPlace = tuple[int, ...]
+Direction = tuple[int, ...]    # where a neighbour lies, seen from a block: -1, 0 or 1 for each axis
+Given = Mapping[Direction, Any]
 
 #: Until all ranks listen.
 _START_SECONDS = 60
 
 
 @dataclass(frozen=True)
-class Halos:
+class HaloStrips:
     """Strips so many cells wide, which blocks give to the neighbours at their faces, or at edges and corners too.
 
     >>> sorted(Halos((2, 2), 1, corners=False).offsets)
     [(-1, 0), (0, -1), (0, 1), (1, 0)]
     """
 
-    splits: Position
+    splits: BlockPlace
     width: int
     corners: bool
 
     @property
-    def offsets(self) -> list[Offset]:
+    def offsets(self) -> list[Direction]:
         return [offset for offset in product((-1, 0, 1), repeat=len(self.splits))
                 if any(offset) and (self.corners or np.count_nonzero(offset) == 1)]
 
-    def neighbour(self, position: Position, offset: Offset) -> Position | None:
+    def neighbour(self, position: BlockPlace, offset: Direction) -> BlockPlace | None:
         """Return the block there; None beyond the grid's end."""
         other = tuple(map(sum, zip(position, offset, strict=True)))
         return other if all(0 <= place < end for place, end in zip(other, self.splits, strict=True)) else None
 
-    def given(self, position: Position, block: Any) -> Iterator[tuple[Position, tuple[Offset, np.ndarray]]]:
+    def given(self, position: BlockPlace, block: Any) -> Iterator[tuple[BlockPlace, tuple[Direction, np.ndarray]]]:
         """Yield the strips of a block: to whom, where that one has it, and the cells; ``block`` may have axes before
         those.
         """
@@ -62,11 +62,11 @@ class Halos:
                 yield other, (tuple(-side for side in offset),
                               strip.get() if hasattr(strip, "get") else np.ascontiguousarray(strip))
 
-    def owner(self, position: Position, ranks: int) -> int:
+    def owner(self, position: BlockPlace, ranks: int) -> int:
         """Return the rank, and the partition, of a block."""
         return int(np.ravel_multi_index(position, self.splits)) * ranks // int(np.prod(self.splits))
 
-    def owned(self, rank: int, ranks: int) -> list[Position]:
+    def owned(self, rank: int, ranks: int) -> list[BlockPlace]:
         """Return the blocks of a rank."""
         return [position for position in np.ndindex(*self.splits) if self.owner(position, ranks) == rank]
 
@@ -104,7 +104,7 @@ def heated(block: np.ndarray, strips: Given, k: float) -> np.ndarray:
 # -- MPI --------------------------------------------------------------------------------------------------------------
 
 @contextmanager
-def ranks(count: int, halos: Halos) -> Iterator[str]:
+def ranks(count: int, halos: HaloStrips) -> Iterator[str]:
     """So many MPI ranks that exchange strips; the directory with their sockets."""
     with tempfile.TemporaryDirectory(prefix="vh-") as directory:
         started = subprocess.Popen(
@@ -132,10 +132,10 @@ def _await(directory: Path, count: int, started: subprocess.Popen) -> None:
         time.sleep(0.05)
 
 
-def exchanged(directory: str, rank: int, halos: Halos, blocks: Iterable[tuple[Position, Any]]
-              ) -> dict[Position, dict[Offset, np.ndarray]]:
+def exchanged(directory: str, rank: int, halos: HaloStrips, blocks: Iterable[tuple[BlockPlace, Any]]
+              ) -> dict[BlockPlace, dict[Direction, np.ndarray]]:
     """Exchange strips: return those that a rank's blocks get of their neighbours, which get what these give."""
-    strips: dict[Position, dict[Offset, np.ndarray]] = defaultdict(dict)
+    strips: dict[BlockPlace, dict[Direction, np.ndarray]] = defaultdict(dict)
     with Client(_socket(directory, rank), "AF_UNIX") as connection:
         connection.send([each for pair in blocks for each in halos.given(*pair)])
         for position, (offset, strip) in connection.recv():

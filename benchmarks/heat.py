@@ -15,7 +15,7 @@ from pyspark import SparkContext
 
 from benchmarks import peers, solvers, tasks
 from benchmarks.blocks import Stepping, ways
-from benchmarks.halos import Halos, heated
+from benchmarks.halos import HaloStrips, heated
 from benchmarks.overlap import Solver
 from benchmarks.regression import Settings
 from benchmarks.results import Group
@@ -192,6 +192,6 @@ def bare(arrays: Arrays, start: np.ndarray, name: str) -> Way:
 
 def stepping(cube: Cube) -> Stepping:
     """Return the steps that Spark's tasks do."""
-    return Stepping(Grid(cube.shape, splits=cube.splits, halo=1), Halos(cube.splits, 1, corners=False),
+    return Stepping(Grid(cube.shape, splits=cube.splits, halo=1), HaloStrips(cube.splits, 1, corners=False),
                     lambda cells: initial(*np.ogrid[cells]), lambda block: block, partial(heated, k=NUMBER),
                     partial(tasks.heated, k=NUMBER))

@@ -20,10 +20,10 @@ THREADS = 128
 #: Planes of noise, or rows of a grid of two axes, that come again and again.
 _STRETCH = 37, 1021
 
-Launch = Callable[[], None]
+LaunchCall = Callable[[], None]
 
 
-class Memory:
+class Buffers:
     """Buffers of a device that are closed together."""
 
     def __init__(self, device: Device):
@@ -83,7 +83,7 @@ class Memory:
         self._buffers = [buffer for buffer in self._buffers if id(buffer) in wanted]
 
     def launched(self, source: Source, name: str, grid: Sequence[int], block: Sequence[int], arguments: Sequence,
-                 shared: int = 0) -> Launch:
+                 shared: int = 0) -> LaunchCall:
         """Return a function that launches a kernel and waits for it."""
         kernel = self.device.compile(source, name)
 
@@ -93,7 +93,7 @@ class Memory:
         return run
 
 
-class Patch(Memory):
+class GridPatch(Buffers):
     """Fields of float32 of one grid, as a worker lays them out; ghost cells are 0.
 
     Parameters
@@ -143,7 +143,7 @@ class Patch(Memory):
         return self._layout.view(flat).reshape(self._shape)
 
     def launch(self, kernel: StencilKernel, values: Sequence, fields: dict[str, Buffer]
-               ) -> tuple[Launch, dict[str, Buffer]]:
+               ) -> tuple[LaunchCall, dict[str, Buffer]]:
         """Return a launch over all cells, and what it writes."""
         written = {output.name: self._copy(next(iter(fields.values()))) for output in kernel.outputs}
         addresses = [np.uint64(buffer.address + self._layout.origin * 4)

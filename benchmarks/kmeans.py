@@ -16,10 +16,10 @@ import numpy as np
 from pyspark import SparkContext
 
 from benchmarks import peers, tasks
-from benchmarks.bare import Copy, bytes_of
+from benchmarks.bare import BareCopy, bytes_of
 from benchmarks.cloud import Cloud
 from benchmarks.measure import Case, in_kernels, interleave
-from benchmarks.peers import Step
+from benchmarks.peers import PeerStep
 from benchmarks.regression import FLOOR, SPARK_C, Settings
 from benchmarks.results import Group
 from benchmarks.session import IN_JVM
@@ -64,7 +64,8 @@ def run(sc: SparkContext, cloud: Cloud, centers: Sequence[int], settings: Settin
         own = stack.enter_context(ours(sc, cloud))
         single = stack.enter_context(_single(device, cloud, settings.kind)) if settings.peers else {}
         jobs = stack.enter_context(_spark(sc, cloud, settings.kind)) if settings.jobs else {}
-        copy = Copy(device, max(64 << 20, min(cloud.nbytes, 1 << 30)), 1 if settings.kind == "cuda" else settings.units)
+        copy = BareCopy(device, max(64 << 20, min(cloud.nbytes, 1 << 30)),
+                        1 if settings.kind == "cuda" else settings.units)
         stack.callback(copy.close)
         for number in centers:
             group = Group(f"K-means, {cloud.rows:,} x {cloud.features}, K = {number}", {
@@ -91,7 +92,7 @@ def run(sc: SparkContext, cloud: Cloud, centers: Sequence[int], settings: Settin
             yield group
 
 
-def _against(name: str, ways: dict[str, Step]) -> tuple[str, ...]:
+def _against(name: str, ways: dict[str, PeerStep]) -> tuple[str, ...]:
     others = (FLOOR, SPARK_C)
     return others if name != OURS else (*others, *(other for other in ways if not other.startswith("Spark")
                                                    and other != OURS))
@@ -100,7 +101,7 @@ def _against(name: str, ways: dict[str, Step]) -> tuple[str, ...]:
 class Iteration:
     """K-means by one way: each run is an iteration on from the last one's centres."""
 
-    def __init__(self, step: Step, centers: np.ndarray):
+    def __init__(self, step: PeerStep, centers: np.ndarray):
         self._step = step
         self.centers = centers.copy()
 
@@ -114,7 +115,7 @@ class Iteration:
 
 
 @contextmanager
-def ours(sc: SparkContext, cloud: Cloud) -> Iterator[dict[str, Step]]:
+def ours(sc: SparkContext, cloud: Cloud) -> Iterator[dict[str, PeerStep]]:
     """Yield the stock example's functions, translated."""
     held = cloud.rdd(sc).cache("GPU")
     held.count()
@@ -132,12 +133,12 @@ def ours(sc: SparkContext, cloud: Cloud) -> Iterator[dict[str, Step]]:
 
 
 @contextmanager
-def _spark(sc: SparkContext, cloud: Cloud, kind: str) -> Iterator[dict[str, Step]]:
+def _spark(sc: SparkContext, cloud: Cloud, kind: str) -> Iterator[dict[str, PeerStep]]:
     """Yield the ways with blocks in Spark's cache: each task gets its block through a socket, each time."""
     blocks = cloud.blocks(sc).persist(IN_JVM)
     blocks.count()
 
-    def job(task: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]) -> Step:
+    def job(task: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]) -> PeerStep:
         return lambda centers: blocks.map(lambda block: task(block, centers)).reduce(_joined)
 
     ways = {SPARK_C: job(lambda block, centers: peers.numpy_kmeans(block)(centers))}
@@ -161,11 +162,11 @@ def _joined(a: tuple[np.ndarray, np.ndarray], b: tuple[np.ndarray, np.ndarray]) 
 
 
 @contextmanager
-def _single(device: Device, cloud: Cloud, kind: str) -> Iterator[dict[str, Callable[[int], Step]]]:
+def _single(device: Device, cloud: Cloud, kind: str) -> Iterator[dict[str, Callable[[int], PeerStep]]]:
     """Yield ways in one process, without Spark, on one array of all points; each for a number of centres."""
     if kind != "cuda":
         points = np.concatenate([cloud.block(index) for index in range(cloud.partitions)])
-        ways: dict[str, Callable[[int], Step]] = {"NumPy": lambda _: peers.numpy_kmeans(points)}
+        ways: dict[str, Callable[[int], PeerStep]] = {"NumPy": lambda _: peers.numpy_kmeans(points)}
         if peers.numba is not None:
             ways["Numba"] = lambda _: peers.numba_kmeans(points)
         yield ways
@@ -241,7 +242,7 @@ def _exact(sc: SparkContext, cloud: Cloud, first: np.ndarray) -> np.ndarray:
     return np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], centers)
 
 
-def _off(name: str, way: Step, first: np.ndarray, exact: np.ndarray) -> dict[str, Any]:
+def _off(name: str, way: PeerStep, first: np.ndarray, exact: np.ndarray) -> dict[str, Any]:
     """Raise AssertionError for a way whose new centres are not those in float64."""
     iteration = Iteration(way, first)
     iteration.run()

@@ -49,7 +49,7 @@ _KILLS_A_RUN = 3
 
 
 @dataclass(frozen=True)
-class Record:
+class LineFile:
     """File of what came of campaigns: lines of JSON, each of which names its campaign."""
 
     path: Path | None
@@ -62,7 +62,7 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Loop:
+class KilledLoop:
     """A loop to kill under: on so many nodes, of so many steps at first and then of about so many seconds."""
 
     nodes: int
@@ -89,7 +89,7 @@ class Loop:
         return steps
 
 
-def campaign(track: Track, loop: Loop, kills: int, until: float, choice: random.Random, record: Record) -> None:
+def campaign(track: Track, loop: KilledLoop, kills: int, until: float, choice: random.Random, record: LineFile) -> None:
     """Run a loop until it was killed under so many times, or until a time of the monotonic clock."""
     steps = loop.steps(track)
     calm = [track.run(loop.name, steps) for _ in range(_UNDISTURBED)]
@@ -113,7 +113,7 @@ def campaign(track: Track, loop: Loop, kills: int, until: float, choice: random.
 
 
 @dataclass(frozen=True)
-class Asked:
+class ChosenCampaigns:
     """Campaigns that are asked for, by the options of the program."""
 
     kills: int
@@ -127,11 +127,11 @@ class Asked:
     out: Path | None
 
 
-def run(wanted: Asked) -> None:
+def run(wanted: ChosenCampaigns) -> None:
     """Run campaigns of the loops that are asked for, each with its share of the kills and of the time."""
     options = OPTIONS | {"spark.vispark.device": wanted.device, "spark.vispark.memory": wanted.memory,
                          "spark.vispark.exchange": wanted.exchange}
-    record = Record(wanted.out, uuid.uuid4().hex[:8])
+    record = LineFile(wanted.out, uuid.uuid4().hex[:8])
     record.add(machine=machine.description(), **machine.commit(), seed=wanted.seed,
                options={name: str(value) for name, value in options.items()})
     choice, until = random.Random(wanted.seed), time.monotonic() + wanted.seconds
@@ -144,7 +144,7 @@ def run(wanted: Asked) -> None:
                     continue
                 kills = max(1, round(wanted.kills * share / sum(shares)))
                 now = time.monotonic()
-                campaign(track, Loop(nodes, name, steps, wanted.loop_seconds, wanted.exchange), kills,
+                campaign(track, KilledLoop(nodes, name, steps, wanted.loop_seconds, wanted.exchange), kills,
                          now + (until - now) * share / sum(shares[index:]), choice, record)
     topology.shutdown()
 
@@ -211,7 +211,7 @@ def main(records: tuple[Path, ...], summary: bool, out: Path | None, **options: 
     if bool(records) != summary:
         raise click.UsageError("--summary takes records, and a campaign takes none")
     if not summary:
-        run(Asked(**options, out=out))
+        run(ChosenCampaigns(**options, out=out))
         records = (out,) if out else ()
     sys.exit(_outcome(records))
 

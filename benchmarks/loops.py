@@ -94,7 +94,7 @@ def calls(worker: workers.SessionWorker, numbers: Iterator[int], plans: Sequence
     return seconds[:-1], counted
 
 
-class Alone(JoinedWorld):
+class LoneWorld(JoinedWorld):
     """A world of two of which the other one gives and takes nothing, at once."""
 
     def __init__(self, other: bytes):
@@ -142,7 +142,7 @@ def between_nodes(steps: int) -> Iterator[Loop]:
     half = len(numbers) // 2
     other = Domain.of(GRID, dict.fromkeys(numbers[half:], cast(Any, device)))
     domain = Domain.of(GRID, dict.fromkeys(numbers[:half], cast(Any, device)))
-    world = Alone(other.described())
+    world = LoneWorld(other.described())
     domain = domain.with_ranks((domain.described(), other.described()))
     streams = Streams(StreamPool([device]), 1)
     scratch = Scratch(streams)

@@ -25,7 +25,7 @@ from gpu_worker.protocol.grids import World as Wanted
 _SECONDS = 600
 
 
-class Watched:
+class TimedWorld:
     """A world, and how long messages were on their way in it and were waited for."""
 
     def __init__(self, world: JoinedWorld):
@@ -59,7 +59,7 @@ def main(key: str, rank: int, workers: list[str], cube: dict, samples: int) -> N
     """
     solver = heat.solver(heat.Cube(tuple(cube["shape"]), tuple(cube["splits"]), cube["steps"]))
     deadline = time.monotonic() + _SECONDS
-    world = Watched(join(Wanted(bytes.fromhex(key), rank, tuple(workers), 0), deadline))
+    world = TimedWorld(join(Wanted(bytes.fromhex(key), rank, tuple(workers), 0), deadline))
     world.begin(deadline)
     device = HostDevice("host:0", cache=KernelCache())
     try:

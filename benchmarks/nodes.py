@@ -32,7 +32,7 @@ from benchmarks.heat import Cube
 from benchmarks.measure import Series
 from benchmarks.results import Group, document, table
 from benchmarks.solvers import a_step
-from tests.mpi.nodes import Node, nodes
+from tests.mpi.nodes import NodeWorker, nodes
 from tests.mpi.test_namespaces import ADDRESSES, hosts
 
 __all__ = ["main", "tests"]
@@ -42,7 +42,7 @@ STEPS = 12
 
 
 @contextlib.contextmanager
-def cable(base: Path, rate: str) -> Iterator[list[Node]]:
+def cable(base: Path, rate: str) -> Iterator[list[NodeWorker]]:
     """Yield two nodes as hosts of their own, and limit the bytes that go through the cable between them in a second."""
     key = base / "key"
     key.write_text(secrets.token_hex(16))
@@ -62,7 +62,7 @@ def cable(base: Path, rate: str) -> Iterator[list[Node]]:
             yield members
 
 
-def measured(members: list[Node], cube: Cube, samples: int, rate: str) -> Group:
+def measured(members: list[NodeWorker], cube: Cube, samples: int, rate: str) -> Group:
     """Measure the loop over some nodes."""
     session, key = f"nodes-{secrets.token_hex(4)}", secrets.token_hex(16)
     with contextlib.ExitStack() as stack:

@@ -115,7 +115,7 @@ def _note(group: Group, steps: dict[str, Series], count: int) -> None:
 # -- a loop as a worker gets it ---------------------------------------------------------------------------------------
 
 @dataclass(frozen=True)
-class Given:
+class LoopRequest:
     """The loop of a plan with its kernels, and the values that the request brings."""
 
     step: IterateStep
@@ -123,7 +123,7 @@ class Given:
     values: tuple[ArgumentValue, ...]
 
 
-def lowered(solver: Solver) -> Given:
+def lowered(solver: Solver) -> LoopRequest:
     """Return the loop, as it is sent for a grid of the same fields, boundary and ghosts; all else of its size is the
     same.
     """
@@ -145,7 +145,7 @@ def lowered(solver: Solver) -> Given:
     kernels = {index: StencilSource(launch, Source(plan.modules[launch.module].source, plan.modules[launch.module].file,
                                                    plan.modules[launch.module].options))
                for index, launch in enumerate(plan.stencils)}
-    return Given(step, kernels, prepared.values(work.nodes).constants(0)[0])
+    return LoopRequest(step, kernels, prepared.values(work.nodes).constants(0)[0])
 
 
 @contextmanager

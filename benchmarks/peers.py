@@ -33,7 +33,7 @@ except ImportError:
 #: Rows that CuPy's K-means works on at once, so that its distances stay small beside the points.
 _CHUNK = 1 << 18
 
-Step = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+PeerStep = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 def give_back() -> None:
@@ -111,7 +111,7 @@ def _numba_gradient() -> Callable[..., Any]:
 
 # -- K-means ----------------------------------------------------------------------------------------------------------
 
-def cupy_kmeans(points: Any) -> Step:
+def cupy_kmeans(points: Any) -> PeerStep:
     """Return a step that gives the sums and counts of the points of each centre: products a chunk of rows at a time, in
     float32.
     """
@@ -129,7 +129,7 @@ def cupy_kmeans(points: Any) -> Step:
     return step
 
 
-def jax_kmeans(points: Any, precision: str) -> Step:
+def jax_kmeans(points: Any, precision: str) -> PeerStep:
     """Return a step of K-means compiled by XLA; ``precision`` "highest" is float32, "default" TF32."""
     data = jax.dlpack.from_dlpack(points)
 
@@ -150,7 +150,7 @@ def _jax_kmeans(precision: str) -> Callable[..., Any]:
     return step
 
 
-def numpy_kmeans(points: np.ndarray, chunk: int = 4096) -> Step:
+def numpy_kmeans(points: np.ndarray, chunk: int = 4096) -> PeerStep:
     """Return a step of K-means by BLAS, a chunk of rows at a time."""
     def step(centers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         squares = (centers * centers).sum(axis=1)
@@ -165,7 +165,7 @@ def numpy_kmeans(points: np.ndarray, chunk: int = 4096) -> Step:
     return step
 
 
-def numba_kmeans(points: np.ndarray) -> Step:
+def numba_kmeans(points: np.ndarray) -> PeerStep:
     """Return a step of K-means on all cores of the CPU, distances as they are defined."""
     return lambda centers: _numba_kmeans()(points, centers)
 

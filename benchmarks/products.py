@@ -30,7 +30,7 @@ CLASSES, KEYS = 20, 1000
 
 
 @dataclass(frozen=True)
-class Sum:
+class RowSum:
     """A sum over rows: vispark's way, JAX's, NumPy's for the check, and what it takes at least."""
 
     name: str
@@ -106,7 +106,7 @@ def _network_of(xp: Any, dot: Callable[..., Any]) -> Callable[..., Any]:
     return gradient
 
 
-def sums(scale: float) -> Iterator[Sum]:
+def sums(scale: float) -> Iterator[RowSum]:
     """Yield the sums, of a share of the rows."""
     def rows(count: int) -> int:
         return max(1024, int(count * scale))
@@ -114,20 +114,20 @@ def sums(scale: float) -> Iterator[Sum]:
     jax, jnp = peers.jax, peers.jnp
     dot = (lambda a, b: jnp.matmul(a, b, precision="highest")) if jax else None
     for count, width in ((8 << 20, 64), (1 << 20, 128), (1 << 20, 512)):
-        yield Sum(f"Gram {width}", rows(count), width,
-                  lambda v: lambda: v.vmap(lambda p: np.outer(p, p)).reduce(operator.add),
-                  jax and jax.jit(lambda x: dot(x.T, x)), lambda x: x.T @ x, width * (width + 1) // 2)
+        yield RowSum(f"Gram {width}", rows(count), width,
+                     lambda v: lambda: v.vmap(lambda p: np.outer(p, p)).reduce(operator.add),
+                     jax and jax.jit(lambda x: dot(x.T, x)), lambda x: x.T @ x, width * (width + 1) // 2)
     w, w1, w2 = _weights(128, CLASSES), _weights(128, 64), _weights(64, CLASSES)
-    yield Sum("softmax 128 x 20", rows(2 << 20), 129, lambda v: lambda: v.vmap(softmax, w).reduce(operator.add),
-              jax and _given(jax.jit(_softmax_of(jnp, dot)), w), _given(_softmax_of(np, np.matmul), w),
-              2 * 128 * CLASSES)
-    yield Sum("network 128-64-20", rows(2 << 20), 129, lambda v: lambda: v.vmap(network, w1, w2).reduce(added),
-              jax and _given(jax.jit(_network_of(jnp, dot)), w1, w2), _given(_network_of(np, np.matmul), w1, w2),
-              2 * 128 * 64 + 3 * 64 * CLASSES)
-    yield Sum("by 1,000 keys, 11", rows(4 << 20), 11,
-              lambda v: lambda: v.vmap(keyed).reduceByKey(operator.add, numKeys=KEYS).collect(),
-              jax and jax.jit(lambda x: jax.ops.segment_sum(x[:, 1:, None] * x[:, None, 1:], x[:, 0].astype(int),
-                                                            KEYS)), exact_by_key, 55)
+    yield RowSum("softmax 128 x 20", rows(2 << 20), 129, lambda v: lambda: v.vmap(softmax, w).reduce(operator.add),
+                 jax and _given(jax.jit(_softmax_of(jnp, dot)), w), _given(_softmax_of(np, np.matmul), w),
+                 2 * 128 * CLASSES)
+    yield RowSum("network 128-64-20", rows(2 << 20), 129, lambda v: lambda: v.vmap(network, w1, w2).reduce(added),
+                 jax and _given(jax.jit(_network_of(jnp, dot)), w1, w2), _given(_network_of(np, np.matmul), w1, w2),
+                 2 * 128 * 64 + 3 * 64 * CLASSES)
+    yield RowSum("by 1,000 keys, 11", rows(4 << 20), 11,
+                 lambda v: lambda: v.vmap(keyed).reduceByKey(operator.add, numKeys=KEYS).collect(),
+                 jax and jax.jit(lambda x: jax.ops.segment_sum(x[:, 1:, None] * x[:, None, 1:], x[:, 0].astype(int),
+                                                               KEYS)), exact_by_key, 55)
 
 
 def _given(function: Callable[..., Any], *arguments: np.ndarray) -> Callable[[Any], Any]:
@@ -154,7 +154,7 @@ def least(run: Callable[[], Any], samples: int) -> float:
     return 1e3 * min(seconds[2:])
 
 
-def measure(sc: SparkContext, one: Sum, samples: int, partitions: int, rate: float) -> str:
+def measure(sc: SparkContext, one: RowSum, samples: int, partitions: int, rate: float) -> str:
     """Return one line: what was measured of a sum."""
     count = -(-one.rows // partitions)
     points = sc.parallelize(range(partitions), partitions).mapPartitions(
@@ -183,7 +183,7 @@ def least_in_kernels(run: Callable[[], Any], samples: int) -> float:
     return 1e3 * min(timed() for _ in range(samples))
 
 
-def _off(one: Sum, result: Any, count: int, partitions: int) -> float:
+def _off(one: RowSum, result: Any, count: int, partitions: int) -> float:
     """Return the difference of a sum from that of float64, as a share of its largest number."""
     step = 1 << 16
     wanted: list[Any] = []

@@ -18,7 +18,7 @@ OURS, PROFILED = "vispark", "vispark, under vispark.profile()"
 
 
 @dataclass(frozen=True)
-class Ran:
+class ProgramRun:
     """A program that has run: its seconds, what it gave, and the seconds by kind of work where they were taken down."""
 
     seconds: float
@@ -27,7 +27,7 @@ class Ran:
 
 
 #: Runs a program of so many iterations.
-Way = Callable[[int], Ran]
+OneProgram = Callable[[int], ProgramRun]
 
 
 @dataclass(frozen=True)
@@ -50,44 +50,44 @@ class Program:
 
     name: str
     parameters: dict[str, Any]
-    ways: dict[str, Way]
+    ways: dict[str, OneProgram]
     tolerance: float
     skipped: dict[str, str] = field(default_factory=dict)
 
 
-def both(program: Callable[[int], np.ndarray]) -> dict[str, Way]:
+def both(program: Callable[[int], np.ndarray]) -> dict[str, OneProgram]:
     """Return ours as it is, and under a profile, which waits for each step."""
-    def plain(iterations: int) -> Ran:
+    def plain(iterations: int) -> ProgramRun:
         start = time.perf_counter()
         result = program(iterations)
-        return Ran(time.perf_counter() - start, result)
+        return ProgramRun(time.perf_counter() - start, result)
 
-    def profiled(iterations: int) -> Ran:
+    def profiled(iterations: int) -> ProgramRun:
         with vispark.profile() as profile:
             result = program(iterations)
-        return Ran(profile.total, result, profile.seconds)
+        return ProgramRun(profile.total, result, profile.seconds)
 
     return {OURS: plain, PROFILED: profiled}
 
 
-def by_spark(sc: SparkContext, program: Callable[[int, LapRecorder], np.ndarray]) -> Way:
+def by_spark(sc: SparkContext, program: Callable[[int, LapRecorder], np.ndarray]) -> OneProgram:
     """Return the way of a program of Spark jobs whose tasks tell what they do; the rest is what Spark notes of them."""
-    def run(iterations: int) -> Ran:
+    def run(iterations: int) -> ProgramRun:
         recorder = LapRecorder.by(sc)
         with vispark.profile() as profile:
             result = program(iterations, recorder)
             recorder.tell(profile)
-        return Ran(profile.total, result, profile.seconds)
+        return ProgramRun(profile.total, result, profile.seconds)
     return run
 
 
-def alone(program: Callable[[int, Lap], np.ndarray]) -> Way:
+def alone(program: Callable[[int, Lap], np.ndarray]) -> OneProgram:
     """Return the way of a program of one process, which tells what it does."""
-    def run(iterations: int) -> Ran:
+    def run(iterations: int) -> ProgramRun:
         spent, start = TaskSeconds(), time.perf_counter()
         result = program(iterations, spent.lap)
         seconds = time.perf_counter() - start
-        return Ran(seconds, result, {**spent.seconds, "driver": max(0.0, seconds - sum(spent.seconds.values()))})
+        return ProgramRun(seconds, result, {**spent.seconds, "driver": max(0.0, seconds - sum(spent.seconds.values()))})
     return run
 
 

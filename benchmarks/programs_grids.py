@@ -15,7 +15,7 @@ from benchmarks.blocks import SPARK_C_KEPT, SPARK_G, SPARK_G_KEPT, Stepping
 from benchmarks.flow import Plane
 from benchmarks.halos import ranks
 from benchmarks.heat import Cube
-from benchmarks.programs import Program, Way, alone, both, by_spark
+from benchmarks.programs import OneProgram, Program, alone, both, by_spark
 from benchmarks.programs_rows import NO_GPU, Here
 from benchmarks.recorder import Lap, LapRecorder
 from benchmarks.solvers import Arrays
@@ -62,7 +62,8 @@ def flowing(here: Here, plane: Plane) -> Iterator[Program]:
 
 # -- Spark jobs -------------------------------------------------------------------------------------------------------
 
-def _by_spark(here: Here, stepping: Stepping, steps: int, stack: ExitStack, skipped: dict[str, str]) -> dict[str, Way]:
+def _by_spark(here: Here, stepping: Stepping, steps: int, stack: ExitStack, skipped: dict[str, str]
+              ) -> dict[str, OneProgram]:
     """Return the ways with a job a step. MPI's ranks are up beforehand, as the Spark context is."""
     sc = here.sc
     ways = blocks.joins(sc, stepping, here.kind)

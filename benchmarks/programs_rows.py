@@ -18,11 +18,11 @@ from pyspark import RDD, SparkContext
 
 import vispark
 from benchmarks import kmeans, peers, rank_blocks, tasks, text
-from benchmarks.bare import Loop, bytes_of
+from benchmarks.bare import BareLoop, bytes_of
 from benchmarks.blocks import owned_by_workers
 from benchmarks.cloud import Cloud
 from benchmarks.points import FEATURES, Fused, gradient
-from benchmarks.programs import Program, Way, alone, both, by_spark
+from benchmarks.programs import OneProgram, Program, alone, both, by_spark
 from benchmarks.recorder import Lap, LapRecorder
 from benchmarks.regression import row_gradient
 from benchmarks.session import IN_JVM
@@ -38,7 +38,7 @@ _ROWS = 1000
 NO_GPU = "there is no GPU, or no CuPy"
 
 #: A partition's share of an iteration, from its rows and what changes.
-Share = Callable[[Any, np.ndarray, Lap], np.ndarray]
+RowShare = Callable[[Any, np.ndarray, Lap], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Here:
 
 
 @dataclass(frozen=True)
-class Iterated:
+class RowLoop:
     """Loop that the ways share: its start, and the change by the sum of all partitions' shares."""
 
     path: Path
@@ -76,7 +76,7 @@ def regression(here: Here, directory: Path, nbytes: int) -> Iterator[Program]:
     """Logistic regression of a file of points."""
     path = directory / "points.txt"
     nbytes = text.write(path, nbytes)
-    what = Iterated(path, np.zeros(FEATURES, np.float32), lambda w, found: w - np.float32(1e-6) * found)
+    what = RowLoop(path, np.zeros(FEATURES, np.float32), lambda w, found: w - np.float32(1e-6) * found)
     kind, fused = here.kind, here.fused
     with ExitStack() as stack:
         ways = both(lambda n: _regression(here.sc, what, n)) | _by_spark(here, what, {
@@ -96,7 +96,7 @@ def clusters(here: Here, directory: Path, nbytes: int, features: int, centers: i
     """Yield the program of K-means of a file of points."""
     path, cloud = directory / "cloud.txt", Cloud(_ROWS, features, centers, 1)
     nbytes = text.write(path, nbytes, cloud.block(0))
-    what, skipped = Iterated(path, cloud.first_centers(centers), _moved), {}
+    what, skipped = RowLoop(path, cloud.first_centers(centers), _moved), {}
     on_gpu = here.kind == "cuda" and peers.cupy is not None
     with ExitStack() as stack:
         ways = both(lambda n: _kmeans(here.sc, what, n)) | _by_spark(here, what, {
@@ -116,14 +116,14 @@ def clusters(here: Here, directory: Path, nbytes: int, features: int, centers: i
 
 # -- ours -------------------------------------------------------------------------------------------------------------
 
-def _regression(sc: SparkContext, what: Iterated, iterations: int) -> np.ndarray:
+def _regression(sc: SparkContext, what: RowLoop, iterations: int) -> np.ndarray:
     points = vispark.read_text(sc, what.path, minPartitions=sc.defaultParallelism).cache("GPU")
     w = what.loop(iterations, lambda w: points.vmap(row_gradient, w).reduce(add))
     points.unpersist()
     return w
 
 
-def _kmeans(sc: SparkContext, what: Iterated, iterations: int) -> np.ndarray:
+def _kmeans(sc: SparkContext, what: RowLoop, iterations: int) -> np.ndarray:
     points = vispark.read_text(sc, what.path, minPartitions=sc.defaultParallelism).cache("GPU")
     centers = what.start
     for _ in range(iterations):
@@ -138,12 +138,12 @@ def _kmeans(sc: SparkContext, what: Iterated, iterations: int) -> np.ndarray:
 
 # -- Spark jobs -------------------------------------------------------------------------------------------------------
 
-def _by_spark(here: Here, what: Iterated, shares: dict[str, Share]) -> dict[str, Way]:
+def _by_spark(here: Here, what: RowLoop, shares: dict[str, RowShare]) -> dict[str, OneProgram]:
     """Return the ways with blocks in Spark's cache, and a job an iteration."""
     return {name: by_spark(here.sc, partial(_jobs, here.sc, what, share)) for name, share in shares.items()}
 
 
-def _jobs(sc: SparkContext, what: Iterated, share: Share, iterations: int, recorder: LapRecorder) -> np.ndarray:
+def _jobs(sc: SparkContext, what: RowLoop, share: RowShare, iterations: int, recorder: LapRecorder) -> np.ndarray:
     blocks: RDD[np.ndarray] = sc.textFile(str(what.path), sc.defaultParallelism).mapPartitions(
         partial(_parsed, recorder=recorder)).persist(IN_JVM)
     # In the JVM: with the first iteration a Python worker would wait for another one that parses.
@@ -162,7 +162,7 @@ def _parsed(lines: Iterator[str], recorder: LapRecorder) -> Iterator[np.ndarray]
         lap("transport")
 
 
-def _shares(blocks: Iterator[np.ndarray], share: Share, state: np.ndarray,
+def _shares(blocks: Iterator[np.ndarray], share: RowShare, state: np.ndarray,
             recorder: LapRecorder) -> Iterator[np.ndarray]:
     with recorder.recording() as lap:
         for block in blocks:
@@ -187,8 +187,8 @@ def _moved(centers: np.ndarray, totals: np.ndarray) -> np.ndarray:
     return np.where(counts > 0, sums / np.maximum(counts, 1), centers)
 
 
-def _kept(here: Here, what: Iterated, stack: ExitStack, put: Callable[[np.ndarray], Any],
-          step: Callable[[Any, np.ndarray], np.ndarray]) -> Way:
+def _kept(here: Here, what: RowLoop, stack: ExitStack, put: Callable[[np.ndarray], Any],
+          step: Callable[[Any, np.ndarray], np.ndarray]) -> OneProgram:
     """Return the way with a Python worker a core, which parses its part of the file and keeps it on the GPU; a barrier
     job an iteration.
     """
@@ -223,7 +223,7 @@ def _kept(here: Here, what: Iterated, stack: ExitStack, put: Callable[[np.ndarra
 
 # -- one process ------------------------------------------------------------------------------------------------------
 
-def _in_process(here: Here, what: Iterated, make: Callable[[np.ndarray], Any]) -> Callable[[int, Lap], np.ndarray]:
+def _in_process(here: Here, what: RowLoop, make: Callable[[np.ndarray], Any]) -> Callable[[int, Lap], np.ndarray]:
     """Return a program that one writes without Spark; ``make`` brings the rows where they are computed on, and gives an
     iteration.
     """
@@ -257,7 +257,7 @@ def _on_gpu(make: Callable[[Any], Any]) -> Callable[[np.ndarray], Any]:
     return there
 
 
-def _flat(make: Callable[[Any], peers.Step]) -> Callable[[Any], Callable[[np.ndarray], np.ndarray]]:
+def _flat(make: Callable[[Any], peers.PeerStep]) -> Callable[[Any], Callable[[np.ndarray], np.ndarray]]:
     def made(rows: Any) -> Callable[[np.ndarray], np.ndarray]:
         step = make(rows)
         return lambda centers: tasks.flat(step(centers))
@@ -265,8 +265,8 @@ def _flat(make: Callable[[Any], peers.Step]) -> Callable[[Any], Callable[[np.nda
 
 
 @dataclass(frozen=True)
-class _Rows:
-    """Rows that are here, as :class:`benchmarks.bare.Loop` takes points."""
+class _RowsHere:
+    """Rows that are here, as :class:`benchmarks.bare.BareLoop` takes points."""
 
     held: np.ndarray
     partitions: int = 1
@@ -285,7 +285,7 @@ class _Rows:
 class _Bare:
     """The fused kernel in a bare loop."""
 
-    def __init__(self, loop: Loop):
+    def __init__(self, loop: BareLoop):
         self._loop = loop
         self.close = loop.close
 
@@ -294,7 +294,7 @@ class _Bare:
 
 
 def _bare_gradient(here: Here, rows: np.ndarray) -> _Bare:
-    return _Bare(Loop(here.device, _Rows(rows), here.fused, together=True))
+    return _Bare(BareLoop(here.device, _RowsHere(rows), here.fused, together=True))
 
 
 def _bare_kmeans(here: Here, stack: ExitStack, features: int, centers: int) -> Callable[[np.ndarray], Any]:

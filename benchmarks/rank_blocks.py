@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.halos import Given, Halos, exchanged
+from benchmarks.halos import Given, HaloStrips, exchanged
 from benchmarks.recorder import Lap, LapRecorder
 
 #: By the run's directory: the rank that this process took, and its blocks.
@@ -32,7 +32,7 @@ def begin(directory: str, run: str, ranks: int, make: Callable[[int], dict[Any, 
     _own[directory] = rank, make(rank)
 
 
-def step(directory: str, halos: Halos, stepped: Callable[[Any, Given, Lap], Any], recorder: LapRecorder) -> None:
+def step(directory: str, halos: HaloStrips, stepped: Callable[[Any, Given, Lap], Any], recorder: LapRecorder) -> None:
     """Do a step of this process's blocks, with the strips that MPI brings."""
     rank, blocks = _of(directory)
     with recorder.recording() as lap:

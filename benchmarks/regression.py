@@ -13,7 +13,7 @@ import numpy as np
 from pyspark import SparkContext
 
 from benchmarks import peers, tasks
-from benchmarks.bare import Copy, Loop
+from benchmarks.bare import BareCopy, BareLoop
 from benchmarks.measure import Case, in_kernels, interleave
 from benchmarks.points import FEATURES, KERNELS, LISTING, SUM_BLOCK, Fused, Points, gradient
 from benchmarks.results import Group
@@ -61,7 +61,7 @@ class Settings:
     jobs: bool = True
 
 
-class Descent:
+class Descending:
     """Gradient descent by one way: each run is an iteration, and no two have the same weights."""
 
     def __init__(self, gradient: Gradient, points: Points):
@@ -91,7 +91,7 @@ def run(sc: SparkContext, points: Points, settings: Settings, done: Callable[[st
         device, = open_devices(settings.kind)[:1]
         stack.callback(device.close)
         for name, together in ((LOOP, False), (ONE_LAUNCH, True)) if settings.peers else ():
-            loop = stack.enter_context(closing(Loop(device, points, fused, together=together)))
+            loop = stack.enter_context(closing(BareLoop(device, points, fused, together=together)))
             ways[name] = loop.gradient
         if settings.peers:
             ways |= _libraries(points, loop, settings.kind)
@@ -99,15 +99,15 @@ def run(sc: SparkContext, points: Points, settings: Settings, done: Callable[[st
         for way in kept.values():
             way.warm_up(np.zeros(FEATURES, np.float32))
         copy = stack.enter_context(closing(_copy(device, points, settings)))
-        cases = [Case(name, Descent(way, points).run, points.nbytes, _against(name)) for name, way in ways.items()]
-        cases.append(Case(f"{OURS}: its kernels", in_kernels(Descent(ways[OURS], points).run), points.nbytes, (FLOOR,),
-                          times_itself=True))
+        cases = [Case(name, Descending(way, points).run, points.nbytes, _against(name)) for name, way in ways.items()]
+        cases.append(Case(f"{OURS}: its kernels", in_kernels(Descending(ways[OURS], points).run), points.nbytes,
+                          (FLOOR,), times_itself=True))
         group.series = interleave([*cases, Case(FLOOR, copy.run, copy.moved)], settings.samples, done=done)
     group.series = [kept[series.name].noted(series) if series.name in kept else series for series in group.series]
     return group
 
 
-def _libraries(points: Points, loop: Loop, kind: str) -> dict[str, Gradient]:
+def _libraries(points: Points, loop: BareLoop, kind: str) -> dict[str, Gradient]:
     """Return the ways that one would use without Spark, on the same array of all points."""
     if kind != "cuda":
         block = np.concatenate([points.block(index) for index in range(points.partitions)])
@@ -203,7 +203,7 @@ def _check(sc: SparkContext, points: Points, ways: dict[str, Gradient], group: G
             raise AssertionError(f"{name} is off by {off:.2g} of the gradient's largest element")
 
 
-def _copy(device: Device, points: Points, settings: Settings) -> Copy:
+def _copy(device: Device, points: Points, settings: Settings) -> BareCopy:
     """Return a copy that no cache holds, of at most a gigabyte."""
     lanes = 1 if settings.kind == "cuda" else settings.units
-    return Copy(device, max(64 << 20, min(points.nbytes, 1 << 30)), lanes)
+    return BareCopy(device, max(64 << 20, min(points.nbytes, 1 << 30)), lanes)

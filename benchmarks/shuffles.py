@@ -25,7 +25,7 @@ _VERTICES, _STEPS = 60, 3
 
 
 @dataclass(frozen=True)
-class Sample:
+class RunCost:
     """Cost of one run of a program: seconds, and the Python workers that Spark started for it."""
 
     seconds: float
@@ -69,11 +69,11 @@ def programs(sc: SparkContext, keep: Callable[[RDD], RDD], rows: int) -> dict[st
     }
 
 
-def measured(sc: SparkContext, program: Callable[[], object]) -> tuple[Sample, object]:
+def measured(sc: SparkContext, program: Callable[[], object]) -> tuple[RunCost, object]:
     """Run a program once; its answer beside what it took."""
     before, began = _started(), time.perf_counter()
     answer = program()
-    return Sample(time.perf_counter() - began, _started() - before), answer
+    return RunCost(time.perf_counter() - began, _started() - before), answer
 
 
 def _started() -> int:

@@ -17,7 +17,7 @@ import numpy as np
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 
-from benchmarks.bare import Copy, bytes_of
+from benchmarks.bare import BareCopy, bytes_of
 from benchmarks.measure import Case, Series, interleave
 from benchmarks.regression import FLOOR, Settings
 from benchmarks.results import Group
@@ -167,8 +167,8 @@ def _quick(group: Group, problem: Problem, settings: Settings,
         for name, way in ways.items():
             done(f"check of {name}")
             problem.check(name, way, problem.checked, group)
-        copy = Copy(devices[0], max(64 << 20, min(problem.nbytes // 2, 1 << 30)),
-                    1 if settings.kind == "cuda" else settings.units)
+        copy = BareCopy(devices[0], max(64 << 20, min(problem.nbytes // 2, 1 << 30)),
+                        1 if settings.kind == "cuda" else settings.units)
         stack.callback(copy.close)
         cases = [Case(name, lambda way=way: way.advance(problem.steps), problem.nbytes * problem.steps,
                       _against(name, ways), repeat=False) for name, way in ways.items()]

@@ -182,7 +182,7 @@ def _records(value: Any) -> int:
     return len(value) if isinstance(value, list) else 1
 
 
-class Campaign:
+class PortCampaign:
     """Runs of ports against their programs, each of which is a line of the record."""
 
     def __init__(self, folder: Path, record: Any):
@@ -255,7 +255,7 @@ def main(errors: int, correct: int, only: str, device: str, seed: int, out: Path
         programs = [SownProgram.read(path) for path in sorted(FOLDER.glob("*.py"))
                     if not path.stem.startswith("_") and only in path.stem]
         record.write(json.dumps({"machine": machine.description(), "seed": seed}) + "\n")
-        campaign = Campaign(Path(place), record)
+        campaign = PortCampaign(Path(place), record)
         kinds = [(program, kind) for program in programs for kind in program.errors()]
         rng.shuffle(kinds)
         for number in range(errors):

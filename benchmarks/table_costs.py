@@ -92,7 +92,7 @@ class Processors:
 
 
 @dataclass(frozen=True)
-class Way:
+class TableCost:
     """Something to measure.
 
     Attributes
@@ -125,24 +125,25 @@ class Way:
         return {"wall": wall, "processors": sum(parts.values())} | parts
 
 
-def frames(sc: SparkContext, rows: int) -> list[Way]:
+def frames(sc: SparkContext, rows: int) -> list[TableCost]:
     """Return the ways from a VRDD to a sum over a DataFrame."""
     session = SparkSession(sc)
     frame = session.range(rows).selectExpr(*[f"float(id % 1000 + {number}) {name}"
                                              for number, name in enumerate(NAMES)])
     held = vispark.from_dataframe(frame, dtype="float32").cache("GPU")
     held.count()
-    return [Way("toDF", lambda: held.toDF(SCHEMA).selectExpr("sum(x0)").collect(), warm=8),
-            Way("createDataFrame of rows",
-                lambda: session.createDataFrame(held.recv().map(_numbers), DOUBLES).selectExpr("sum(x0)").collect(),
-                warm=1, samples=2)]
+    return [TableCost("toDF", lambda: held.toDF(SCHEMA).selectExpr("sum(x0)").collect(), warm=8),
+            TableCost("createDataFrame of rows",
+                      lambda: session.createDataFrame(held.recv().map(_numbers), DOUBLES).selectExpr(
+                          "sum(x0)").collect(),
+                      warm=1, samples=2)]
 
 
 def _numbers(row: Any) -> list[float]:
     return row.tolist()
 
 
-def files(sc: SparkContext, path: str) -> list[Way]:
+def files(sc: SparkContext, path: str) -> list[TableCost]:
     """Return the ways from a Parquet file to what a worker holds."""
     session = SparkSession(sc)
 
@@ -151,17 +152,17 @@ def files(sc: SparkContext, path: str) -> list[Way]:
         held.count()
         return held
 
-    return [Way("decoded, this process", lambda: decode(path)),
-            Way("read_parquet, in tasks", lambda: vispark.read_parquet(sc, path, dtype="float32", blocks=True)
-                .map(len).sum()),
-            Way('read_parquet, cache("GPU")', lambda: cached(vispark.read_parquet(sc, path, dtype="float32")),
-                lambda held: held.unpersist()),
-            Way('spark.read.parquet, from_dataframe, cache("GPU")',
-                lambda: cached(vispark.from_dataframe(session.read.parquet(path), dtype="float32")),
-                lambda held: held.unpersist())]
+    return [TableCost("decoded, this process", lambda: decode(path)),
+            TableCost("read_parquet, in tasks", lambda: vispark.read_parquet(sc, path, dtype="float32", blocks=True)
+                      .map(len).sum()),
+            TableCost('read_parquet, cache("GPU")', lambda: cached(vispark.read_parquet(sc, path, dtype="float32")),
+                      lambda held: held.unpersist()),
+            TableCost('spark.read.parquet, from_dataframe, cache("GPU")',
+                      lambda: cached(vispark.from_dataframe(session.read.parquet(path), dtype="float32")),
+                      lambda held: held.unpersist())]
 
 
-def tasks(path: str) -> list[Way]:
+def tasks(path: str) -> list[TableCost]:
     """Return the ways to read a Parquet file in this process: decoded alone, and as tasks do, into shared memory."""
     def read(columns: Any, dtype: Any) -> Callable[[], None]:
         form = ParquetFormat()
@@ -176,9 +177,9 @@ def tasks(path: str) -> list[Way]:
                     pack(ReadTask(form, selection, None, False)([share]), seal=bytes).write_blocks(_Ring(memory), 0)
         return run
 
-    return [Way("decoded", lambda: decode(path)), Way("as rows of float32", read(None, "float32")),
-            Way("as dicts of a number and rows", read({"y": NAMES[0], "x": NAMES[1:]}, None)),
-            Way("as dicts of numbers", read(None, None))]
+    return [TableCost("decoded", lambda: decode(path)), TableCost("as rows of float32", read(None, "float32")),
+            TableCost("as dicts of a number and rows", read({"y": NAMES[0], "x": NAMES[1:]}, None)),
+            TableCost("as dicts of numbers", read(None, None))]
 
 
 class _Ring:
@@ -197,7 +198,7 @@ class _Ring:
             data, offset = data[part.nbytes:], offset + part.nbytes
 
 
-def in_turn(ways: list[Way], groups: int) -> dict[str, list[dict[str, float]]]:
+def in_turn(ways: list[TableCost], groups: int) -> dict[str, list[dict[str, float]]]:
     """Return samples of ways that take turns, a group of samples each."""
     processors = Processors()
     samples: dict[str, list[dict[str, float]]] = {way.name: [] for way in ways}

@@ -26,7 +26,7 @@ from benchmarks.kmeans import Iteration
 from benchmarks.measure import Case, interleave
 from benchmarks.overlap import Solver
 from benchmarks.points import Points
-from benchmarks.regression import Descent, Settings
+from benchmarks.regression import Descending, Settings
 from benchmarks.results import Group
 from benchmarks.solvers import OURS, Way, a_step
 from gpu_worker.device import open_devices
@@ -41,15 +41,15 @@ from vispark.plan.lower.executable import Invocation
 
 BARE = "bare CUDA loop of the same kernels"
 
-Done = Callable[[str], None]
+ReportDone = Callable[[str], None]
 
 
-def of_regression(sc: SparkContext, points: Points, settings: Settings, done: Done) -> Group:
+def of_regression(sc: SparkContext, points: Points, settings: Settings, done: ReportDone) -> Group:
     """Measure the tax of an iteration of logistic regression."""
     held = points.rdd(sc).send().htod().cache()
     held.count()
-    run = Descent(regression.translated(held), points).run
-    with Alone(settings.kind) as alone:
+    run = Descending(regression.translated(held), points).run
+    with BareWorker(settings.kind) as alone:
         alone.hold(invocation := sent_by(run), points.block)
         group = _group("regression", f"{points.rows:,} rows", points.nbytes, settings)
         group.series = _measured(group, regression.OURS, run, alone.passes(invocation), settings, done)
@@ -57,10 +57,10 @@ def of_regression(sc: SparkContext, points: Points, settings: Settings, done: Do
     return group
 
 
-def of_kmeans(sc: SparkContext, cloud: Cloud, centers: Sequence[int], settings: Settings, done: Done
+def of_kmeans(sc: SparkContext, cloud: Cloud, centers: Sequence[int], settings: Settings, done: ReportDone
               ) -> Iterator[Group]:
     """Measure the tax of an iteration of K-means, for so many centres after the other."""
-    with kmeans.ours(sc, cloud) as ways, Alone(settings.kind) as alone:
+    with kmeans.ours(sc, cloud) as ways, BareWorker(settings.kind) as alone:
         for number in centers:
             first = cloud.first_centers(number)
 
@@ -76,17 +76,17 @@ def of_kmeans(sc: SparkContext, cloud: Cloud, centers: Sequence[int], settings: 
             yield group
 
 
-def of_heat(sc: SparkContext, cube: heat.Cube, settings: Settings, done: Done) -> Group:
+def of_heat(sc: SparkContext, cube: heat.Cube, settings: Settings, done: ReportDone) -> Group:
     """Measure the tax of a step of heat."""
     return _of_grid(heat.ours(sc, cube)[OURS], heat.solver(cube), settings, done)
 
 
-def of_flow(sc: SparkContext, plane: flow.Plane, settings: Settings, done: Done) -> Group:
+def of_flow(sc: SparkContext, plane: flow.Plane, settings: Settings, done: ReportDone) -> Group:
     """Measure the tax of an iteration of Navier-Stokes."""
     return _of_grid(flow.ours(sc, plane), flow.solver(plane), settings, done)
 
 
-def _of_grid(way: Way, solver: Solver, settings: Settings, done: Done) -> Group:
+def _of_grid(way: Way, solver: Solver, settings: Settings, done: ReportDone) -> Group:
     group = _group(solver.name, " x ".join(map(str, solver.grid.shape)), solver.nbytes, settings)
     with ExitStack() as stack:
         devices = open_devices(settings.kind)
@@ -104,7 +104,7 @@ def _group(program: str, size: str, nbytes: int, settings: Settings) -> Group:
 
 
 def _measured(group: Group, name: str, ours: Callable[[], object], bare: Callable[[], object], settings: Settings,
-              done: Done) -> list:
+              done: ReportDone) -> list:
     return interleave([Case(name, ours, against=(BARE,)), Case(BARE, bare)], settings.samples, done=done)
 
 
@@ -133,7 +133,7 @@ def _overheard(sent: list[Invocation]) -> Iterator[None]:
         vispark.runtime.driver.worker.Worker.send = send
 
 
-class Alone:
+class BareWorker:
     """Worker in this process that holds what a plan reads, and the plan's passes."""
 
     def __init__(self, kind: str):
@@ -142,7 +142,7 @@ class Alone:
                                      recorder=CrashRecorder(Path(self._directory.name, "box"), epoch=1))
         self._numbers = iter(range(1, 1 << 30))
 
-    def __enter__(self) -> Alone:
+    def __enter__(self) -> BareWorker:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -57,7 +57,7 @@ _JVM_SHARE = 8
 # -- in the processes -------------------------------------------------------------------------------------------------
 
 @dataclass
-class _Held:
+class _ProcessBlock:
     """Belongings of a process of a run: a block, room for a copy of it, and the place where it waits for the others."""
 
     barrier: Barrier | None = None
@@ -65,11 +65,11 @@ class _Held:
     target: np.ndarray | None = None
 
 
-_held = _Held()
+_held = _ProcessBlock()
 
 
 @dataclass(frozen=True)
-class Done:
+class TimedAction:
     """Moments at which an action began and ended, on the machine's clock, and the parts of its time, in seconds."""
 
     start: float
@@ -89,26 +89,26 @@ def _initialise(barrier: Barrier, nbytes: int) -> None:
     _held.target = np.ones_like(held_block(nbytes))
 
 
-def _after_all(action: Callable[[], dict[str, float] | None]) -> Done:
+def _after_all(action: Callable[[], dict[str, float] | None]) -> TimedAction:
     """Do something once all processes are about to."""
     _held.barrier.wait()
     start = time.monotonic()
     spent = action()
-    return Done(start, time.monotonic(), spent or {})
+    return TimedAction(start, time.monotonic(), spent or {})
 
 
-def _copy() -> Done:
+def _copy() -> TimedAction:
     return _after_all(lambda: np.copyto(_held.target, _held.block))
 
 
-def _fill() -> Done:
+def _fill() -> TimedAction:
     def fill() -> None:
         with Payload.create(_held.block.nbytes) as payload:
             np.copyto(payload.array.view(np.float32).reshape(_held.block.shape), _held.block)
     return _after_all(fill)
 
 
-def send_block(credentials: Credentials, number: int, to_device: bool, how: str = "") -> Done:
+def send_block(credentials: Credentials, number: int, to_device: bool, how: str = "") -> TimedAction:
     """Do what a task does: read the records, write them into shared memory, and ask the worker to keep them.
 
     ``how`` may be "first", for memory as new as for a process's first request, where else it is used again from one
@@ -196,7 +196,7 @@ class Processes:
         self.spent: dict[str, list[dict[str, float]]] = defaultdict(list)
         self._pool = ProcessPoolExecutor(count, spawn, _initialise, (spawn.Barrier(count), nbytes))
 
-    def seconds(self, name: str, action: Callable[..., Done], *arguments: object) -> float:
+    def seconds(self, name: str, action: Callable[..., TimedAction], *arguments: object) -> float:
         """Return the seconds from the beginning of the first one to the end of the last one."""
         # Each waits for all, so that none takes two.
         actions = [made.result() for made in [self._pool.submit(action, *arguments) for _ in range(self.count)]]

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import click
 
-from benchmarks.transport import Done, Processes, send_block
+from benchmarks.transport import Processes, TimedAction, send_block
 from gpu_worker.client.connection import open_lease
 from vispark.options import Options
 from vispark.runtime.executor import chunked_upload
@@ -44,7 +44,7 @@ def burnt(pid: int) -> tuple[float, int, int]:
     return (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK"), slept, stopped
 
 
-def _send(credentials: Credentials, number: int, how: str) -> Done:
+def _send(credentials: Credentials, number: int, how: str) -> TimedAction:
     chunked_upload.PIECE_BYTES = _PIECE_BYTES
     return send_block(credentials, number, True, how)
 

@@ -23,7 +23,7 @@ from benchmarks.flow import Plane
 from benchmarks.heat import Cube
 from benchmarks.measure import Series
 from benchmarks.points import Fused
-from benchmarks.programs import OURS, PROFILED, Program, Ran, by_kind
+from benchmarks.programs import OURS, PROFILED, Program, ProgramRun, by_kind
 from benchmarks.programs_rows import Here
 from benchmarks.results import Group
 from gpu_worker.device import open_devices
@@ -110,7 +110,7 @@ def measured(program: Program, iterations: Iterable[int], samples: int, done: Ca
             if seconds > _LONGEST and name != OURS:     # with which all others are compared
                 del ways[name]
                 group.skipped[name] = f"it would take about {seconds:.0f} s"
-        runs: dict[str, list[Ran]] = {name: [] for name in ways}
+        runs: dict[str, list[ProgramRun]] = {name: [] for name in ways}
         for turn in range(samples):
             for name, way in ways.items():
                 if sum(ran.seconds for ran in runs[name]) >= _SAMPLES_SECONDS:
@@ -139,7 +139,7 @@ def _expected(medians: dict[int, float], count: int) -> float:
     return long + (long - short) / (more - few) * (count - more)
 
 
-def _series(name: str, runs: list[Ran], samples: int, ways: tuple[str, ...]) -> Series:
+def _series(name: str, runs: list[ProgramRun], samples: int, ways: tuple[str, ...]) -> Series:
     parts = [ran.parts for ran in runs if ran.parts is not None]
     notes: dict[str, object] = {"parts": by_kind(parts)} if parts else {}
     if len(runs) < samples:

@@ -11,10 +11,10 @@ import numpy as np
 from vispark.translate import Stencil
 
 #: Of each axis, how it continues below and above: "periodic", "mirrored", a number or a function of the position.
-Rules = Sequence[tuple[Any, Any]]
+SideRules = Sequence[tuple[Any, Any]]
 
 
-def padded(cells: np.ndarray, halo: Sequence[int], rules: Rules) -> np.ndarray:
+def padded(cells: np.ndarray, halo: Sequence[int], rules: SideRules) -> np.ndarray:
     """Return the whole grid with its halo, continued along one axis after the other."""
     positions = [np.broadcast_to(each, cells.shape) for each in np.ix_(*map(np.arange, cells.shape))]
     shape = cells.shape
@@ -51,7 +51,7 @@ def _led(number: int, extent: int, below: Any, above: Any) -> int:
 class Shifted:
     """A field as a stencil sees it: indexed by an offset, it gives all cells at that offset."""
 
-    def __init__(self, cells: np.ndarray, halo: Sequence[int], rules: Rules):
+    def __init__(self, cells: np.ndarray, halo: Sequence[int], rules: SideRules):
         self.whole, self.halo, self.shape = padded(cells, halo, rules), tuple(halo), cells.shape
 
     def __getitem__(self, offset: int | tuple[int, ...]) -> np.ndarray:
@@ -61,7 +61,7 @@ class Shifted:
 
 
 def applied(function: Stencil, fields: np.ndarray | Mapping[str, np.ndarray], *arguments: Any, halo: Sequence[int],
-            rules: Rules | Mapping[str, Rules]) -> Any:
+            rules: SideRules | Mapping[str, SideRules]) -> Any:
     """Apply a stencil without branches to a grid: return an array, or all fields."""
     if isinstance(fields, np.ndarray):
         assert not isinstance(rules, Mapping)
@@ -83,4 +83,4 @@ def numbered(shape: Sequence[int], dtype: Any, start: int = 1) -> np.ndarray:
     return (np.arange(np.prod(shape)).reshape(shape) + start).astype(dtype)
 
 
-Function = Callable[..., Any]
+CellFunction = Callable[..., Any]

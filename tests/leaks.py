@@ -51,7 +51,7 @@ class Process:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class ProcessSnapshot:
     """Everything that this process holds at one moment."""
 
     descriptors: Counter[str]
@@ -61,7 +61,7 @@ class Snapshot:
     shared_memory: frozenset[str]
 
     @classmethod
-    def take(cls) -> Snapshot:
+    def take(cls) -> ProcessSnapshot:
         """Look at this process now."""
         return cls(_descriptors(), _mappings(), frozenset(threading.enumerate()),
                    frozenset(process.pid for process in children()), frozenset(os.listdir("/dev/shm")))
@@ -77,7 +77,7 @@ class Snapshot:
             time.sleep(0.05)
 
     def _more(self) -> list[str]:
-        now = Snapshot.take()
+        now = ProcessSnapshot.take()
         return [
             *(f"descriptor: {name} (+{count})" for name, count in (now.descriptors - self.descriptors).items()),
             *(f"mapping: {name} (+{count})" for name, count in (now.mappings - self.mappings).items()),

@@ -349,7 +349,7 @@ def vector(row: np.ndarray, number: int, *, is_sparse: bool = False) -> Any:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class DrawOutcome:
     """A draw, and in what the models of both differ.
 
     Parameters
@@ -382,7 +382,7 @@ class Outcome:
 
 
 #: Errors of a fit: MLlib's, and vispark's.
-Refusal = (Py4JJavaError, PySparkException, VisparkError)
+RefusalErrors = (Py4JJavaError, PySparkException, VisparkError)
 
 
 def reason_in(error: Exception) -> str:
@@ -395,11 +395,11 @@ def tried(make: Callable[[], Any]) -> tuple[Any, Exception | None]:
     """Return a function's result, or its refusal."""
     try:
         return make(), None
-    except Refusal as error:
+    except RefusalErrors as error:
         return None, error
 
 
-def compared(draw: Outcome, df: DataFrame) -> Outcome:
+def compared(draw: DrawOutcome, df: DataFrame) -> DrawOutcome:
     """Return the outcome of a draw."""
     sweep = SWEEPS[draw.name]
     # Of some parameters, such as the weights of factorization machines, constructors do not know.
@@ -445,7 +445,7 @@ def objective(model: Any) -> float | None:
     return float(model.summary.objectiveHistory[-1])
 
 
-def outcomes(spark: SparkSession, names: list[str], times: int, seed: int) -> Iterator[Outcome]:
+def outcomes(spark: SparkSession, names: list[str], times: int, seed: int) -> Iterator[DrawOutcome]:
     """Yield the outcomes of some draws of each estimator."""
     tables: dict[str, DataFrame] = {}
     for name in names:
@@ -455,7 +455,7 @@ def outcomes(spark: SparkSession, names: list[str], times: int, seed: int) -> It
             if kind not in tables:
                 tables[kind] = DATA[kind](spark, np.random.default_rng([seed, *kind.encode()]), kind).cache()
                 tables[kind].count()
-            draw = Outcome(name, kind, drawn(sweep, draws, 20 if kind == "wide" else 4))
+            draw = DrawOutcome(name, kind, drawn(sweep, draws, 20 if kind == "wide" else 4))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 yield compared(draw, tables[kind])

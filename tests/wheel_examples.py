@@ -61,7 +61,7 @@ TRACEBACK = re.compile(r"^Traceback .*\n(?:[ \t].*\n)+(\S.*)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Output:
+class PrintedOutput:
     """Text that a program printed; the status is None where it did not end."""
 
     status: int | None
@@ -122,7 +122,7 @@ def difference(ours: str, plain: str, tolerance: float) -> tuple[str, int, float
     return "" if words[0] == words[1] else "other words", count, worst
 
 
-def judged(name: str, ours: Output, plain: Output, tolerance: float) -> tuple[str, str]:
+def judged(name: str, ours: PrintedOutput, plain: PrintedOutput, tolerance: float) -> tuple[str, str]:
     """Return the outcome of a program, and what is to be said of it."""
     if None in (ours.status, plain.status):
         return "differs", " and ".join(f"{way} did not end" for way, each in (("vispark's", ours), ("plain", plain))
@@ -151,7 +151,7 @@ def place() -> Iterator[Path]:
         yield folder
 
 
-def run(program: Path, folder: Path, device: str, limit: float, *, plain: bool) -> Output:
+def run(program: Path, folder: Path, device: str, limit: float, *, plain: bool) -> PrintedOutput:
     """Run a program in a folder."""
     options = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.vispark.device": device}
     environment = os.environ | {
@@ -161,8 +161,8 @@ def run(program: Path, folder: Path, device: str, limit: float, *, plain: bool) 
     try:
         ended = subprocess.run(command, cwd=folder, env=environment, timeout=limit, capture_output=True, text=True)
     except subprocess.TimeoutExpired:
-        return Output(None, "", "")
-    return Output(ended.returncode, ended.stdout, ended.stderr)
+        return PrintedOutput(None, "", "")
+    return PrintedOutput(ended.returncode, ended.stdout, ended.stderr)
 
 
 @click.command(help=__doc__)

@@ -33,7 +33,7 @@ from gpu_worker.protocol.messages import SessionStatus, Status
 from gpu_worker.system.failpoints import NAMES, VARIABLE
 from tests import leaks
 from tests.system import topology
-from tests.system.topology import Node
+from tests.system.topology import LocalNode
 from tests.system.vrdd_tools import exact
 from vispark import IN, OUT, VRDD, Kernels
 from vispark.runtime.driver.session import Session
@@ -92,7 +92,7 @@ class Loader:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CampaignPlan:
     """A plan of the campaign.
 
     Attributes
@@ -126,7 +126,7 @@ def plain_record(*arguments, **named) -> logging.LogRecord:
 class Arena:
     """A context, its nodes, and what was loaded through it."""
 
-    def __init__(self, sc: SparkContext, nodes: tuple[Node, ...], failpoints: Path, base: Path):
+    def __init__(self, sc: SparkContext, nodes: tuple[LocalNode, ...], failpoints: Path, base: Path):
         self.sc = sc
         self.nodes = nodes
         self.failpoints = failpoints
@@ -185,32 +185,32 @@ class Arena:
             if lease:
                 lease.close()
 
-    def status(self, node: Node | None = None) -> SessionStatus | None:
+    def status(self, node: LocalNode | None = None) -> SessionStatus | None:
         """Return the status of this context's session, as the daemon of a node says it."""
         report = administer(Status(), runtime_dir=str((node or self.nodes[0]).runtime_dir))
         ours = self.session().credentials.session
         return next((session for session in report.sessions if session.session == ours), None)
 
-    def daemons(self, node: Node | None = None) -> list[int]:
+    def daemons(self, node: LocalNode | None = None) -> list[int]:
         return self._processes(r"gpu[_-]worker start", node)
 
-    def device_processes(self, node: Node | None = None) -> list[int]:
+    def device_processes(self, node: LocalNode | None = None) -> list[int]:
         return self._processes(r"gpu_worker\.server\.device_process ", node)
 
-    def ranks(self, node: Node) -> list[int]:
+    def ranks(self, node: LocalNode) -> list[int]:
         """Return a node's MPI processes; mpirun, which names them too, is none of them."""
         return self._processes(r"^\S*python\S* -P -m gpu_worker\.exchange\.mpi\.rank( |$)", node)
 
-    def _processes(self, pattern: str, node: Node | None) -> list[int]:
+    def _processes(self, pattern: str, node: LocalNode | None) -> list[int]:
         directory = (node or self.nodes[0]).runtime_dir
         return [process.pid for process in leaks.processes_of(directory) if re.search(pattern, process.command)]
 
-    def kill_process(self, node: Node | None = None) -> None:
+    def kill_process(self, node: LocalNode | None = None) -> None:
         processes = self.device_processes(node)
         assert processes, "there is no device process to kill"
         kill(processes)
 
-    def kill_daemon(self, node: Node | None = None) -> None:
+    def kill_daemon(self, node: LocalNode | None = None) -> None:
         kill(self.daemons(node))
 
     def settle(self) -> None:
@@ -250,7 +250,7 @@ class Arena:
         time.sleep(0.1)
         return not [thread for thread in threading.enumerate() if thread.name == "vispark-lease"]
 
-    def _held(self, node: Node) -> str:
+    def _held(self, node: LocalNode) -> str:
         with contextlib.suppress(vispark.VisparkError):
             session = self.status(node)
             if session is None or not session.pid:
@@ -314,11 +314,11 @@ def _sum(vrdd: VRDD) -> np.ndarray:
 
 #: Materialising is a Spark job, and so is ``recv``; the others go from the driver to the worker.
 PLANS = {
-    "materialise": Plan(_fresh, VRDD.collect, (), spark=True),
-    "collect": Plan(_chain, VRDD.collect, IN_TASKS),
-    "keep": Plan(_kept_chain, VRDD.collect, IN_TASKS),
-    "reduce": Plan(_chain, _sum, (*IN_TASKS, "fetched")),
-    "recv": Plan(_chain, lambda vrdd: vrdd.recv().values().reduce(operator.add), (), spark=True),
+    "materialise": CampaignPlan(_fresh, VRDD.collect, (), spark=True),
+    "collect": CampaignPlan(_chain, VRDD.collect, IN_TASKS),
+    "keep": CampaignPlan(_kept_chain, VRDD.collect, IN_TASKS),
+    "reduce": CampaignPlan(_chain, _sum, (*IN_TASKS, "fetched")),
+    "recv": CampaignPlan(_chain, lambda vrdd: vrdd.recv().values().reduce(operator.add), (), spark=True),
 }
 
 

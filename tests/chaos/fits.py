@@ -157,7 +157,7 @@ VICTIMS: dict[str, Callable[[Arena], list[int]]] = {
 
 
 @dataclass
-class Blow:
+class FitKill:
     """A kill under a fit: of what, by whom it was missed, and whether the model was the same to the bit.
 
     Parameters
@@ -184,7 +184,7 @@ class Blow:
     is_same: bool = False
 
 
-def struck(arena: Arena, df: DataFrame, blow: Blow, expected: list[bytes]) -> Blow:
+def struck(arena: Arena, df: DataFrame, blow: FitKill, expected: list[bytes]) -> FitKill:
     """Fit with a kill at a moment of it, all data to be loaded first, and fill in how it ended."""
     loads.unload()
     victims, killed = VICTIMS[blow.victim], []

@@ -20,7 +20,7 @@ from pyspark import SparkContext
 
 from tests.chaos.arena import Arena, eventually
 from tests.system import topology
-from tests.system.topology import Node, Topology, clustered
+from tests.system.topology import LocalNode, Topology, clustered
 from vispark import VRDD, Grid, stencil
 from vispark.runtime.driver.session import Session
 
@@ -57,7 +57,7 @@ LOOPS = {"iterate": iterated, "listing": listed}
 
 
 @dataclass(frozen=True)
-class Ended:
+class LoopOutcome:
     """Outcome of a loop: its field, the seconds it took, the kills under it, the steps that were done once more, and
     the snapshots that were taken and gone back to.
     """
@@ -80,7 +80,7 @@ class Track:
         Of its workers.
     """
 
-    def __init__(self, sc: SparkContext, nodes: tuple[Node, ...]):
+    def __init__(self, sc: SparkContext, nodes: tuple[LocalNode, ...]):
         self.sc = sc
         self.nodes = nodes
         self.initial = np.random.default_rng(4).random(SHAPE, "f4")
@@ -119,7 +119,7 @@ class Track:
 
     def run(self, loop: str, steps: int, kills: random.Random | None = None, most: int = 0,
             longest: float = 3.0, kinds: tuple[str, ...] = ("process", "process", "daemon"),
-            again: float = 0.0) -> Ended:
+            again: float = 0.0) -> LoopOutcome:
         """Run a loop, and kill at most so many times.
 
         At random moments no farther apart than ``longest`` seconds; if that is 0, behind two snapshots each. The
@@ -157,16 +157,16 @@ class Track:
         finally:
             done.set()
             killer.join()
-        return Ended(field, time.monotonic() - started, tuple(struck), session.recomputed.steps - replayed,
-                     session.snapshots.taken - taken, session.snapshots.restored - restored)
+        return LoopOutcome(field, time.monotonic() - started, tuple(struck), session.recomputed.steps - replayed,
+                           session.snapshots.taken - taken, session.snapshots.restored - restored)
 
-    def _victims(self, kind: str, node: Node) -> list[int]:
+    def _victims(self, kind: str, node: LocalNode) -> list[int]:
         if kind == "rank":
             return self._arena.ranks(node)
         processes = daemon(node) if kind != "process" else []
         return processes + (self._arena.device_processes(node)[:1] if kind != "daemon" else [])
 
-    def killed(self, loop: str, steps: int, kind: str) -> tuple[Ended, int]:
+    def killed(self, loop: str, steps: int, kind: str) -> tuple[LoopOutcome, int]:
         """Return a loop under which something was killed behind two snapshots, and its steps.
 
         They are doubled while it ends before the kill is met, up to a loop of 20 seconds.
@@ -178,7 +178,7 @@ class Track:
         return ended, steps
 
 
-def daemon(node: Node) -> list[int]:
+def daemon(node: LocalNode) -> list[int]:
     """Return the process that listens as a node's daemon. Commands of others name the node too, as one of their hosts.
     """
     with socket.socket(socket.AF_UNIX) as sock:

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from tests.chaos.arena import opened
-from tests.chaos.fits import ESTIMATORS, OPTIONS, Blow, bits, numbers, rows, struck
+from tests.chaos.fits import ESTIMATORS, OPTIONS, FitKill, bits, numbers, rows, struck
 from tests.system.topology import Topology
 from vispark.ml import loads
 from vispark.ml.classification import LogisticRegression
@@ -76,7 +76,7 @@ def test_a_fit_under_which_processes_are_killed_at_random_gives_the_same_bits(lo
             assert bits(numbers(fit(df))) == expected, f"{name}, undisturbed"
             longest = time.monotonic() - began
             for _ in range(9):
-                blow = struck(arena, df, Blow(name, victim, moments.uniform(0, .8) * longest), expected)
+                blow = struck(arena, df, FitKill(name, victim, moments.uniform(0, .8) * longest), expected)
                 assert blow.is_same, blow
                 if blow.missed:
                     break

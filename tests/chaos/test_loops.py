@@ -40,7 +40,7 @@ def track(local: Topology) -> Iterator[Track]:
 @pytest.fixture(autouse=True)
 def no_leaks(track: Track) -> Iterator[None]:
     """Fail a test that leaves something behind, the driver's connections aside: behind a kill they are new ones."""
-    before = leaks.Snapshot.take()
+    before = leaks.ProcessSnapshot.take()
     yield
 
     def is_clean() -> bool:

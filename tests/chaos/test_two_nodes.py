@@ -63,7 +63,7 @@ class Gate:
 
 
 @dataclass(frozen=True)
-class Late:
+class LateLoader:
     """Loader that makes the first attempt of a partition's task wait for a file, or a while, after its twin has
     started.
     """
@@ -177,7 +177,7 @@ def test_a_twin_that_comes_late_leaves_one_copy(arena: Arena, tmp_path: Path):
     (tmp_path / "attempts").mkdir()
     twins = topology.Twins(tmp_path / "attempts", 0)
     held = numbers(arena).mapPartitionsWithIndex(twins.hold).mapPartitionsWithIndex(Gate(twins.directory))
-    late = held.mapPartitionsWithIndex(Late(0, tmp_path / "go")).mapPartitionsWithIndex(loader)
+    late = held.mapPartitionsWithIndex(LateLoader(0, tmp_path / "go")).mapPartitionsWithIndex(loader)
     vrdd = late.send().htod().setName("late").cache()
     assert exact(vrdd.collect()) == EXPECTED
     (tmp_path / "go").touch()

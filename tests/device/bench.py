@@ -27,7 +27,7 @@ def opened(kind: str, cache_dir: str, **options: int) -> Device:
 
 
 @dataclass
-class Bench:
+class DeviceBench:
     """A device, a stream on it, and copies of arrays to and fro."""
 
     device: Device

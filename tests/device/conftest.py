@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from gpu_worker.protocol import device_kinds
-from tests.device.bench import Bench, opened
+from tests.device.bench import DeviceBench, opened
 from tests.device.toy import TOY
 
 
@@ -18,18 +18,18 @@ def cache_dir() -> str:
 
 
 @pytest.fixture(params=["host", "cuda"])
-def bench(request: pytest.FixtureRequest, cache_dir: str) -> Iterator[Bench]:
+def bench(request: pytest.FixtureRequest, cache_dir: str) -> Iterator[DeviceBench]:
     """Yield a device that really computes; whatever a test allocates it must be able to give back."""
     device = opened(request.param, cache_dir)
-    yield Bench(device, device.stream())
+    yield DeviceBench(device, device.stream())
     device.close()
 
 
 @pytest.fixture(params=["host", "cuda", "null", "toy"])
-def any_bench(request: pytest.FixtureRequest, cache_dir: str) -> Iterator[Bench]:
+def any_bench(request: pytest.FixtureRequest, cache_dir: str) -> Iterator[DeviceBench]:
     """Yield a device of any kind, the one of docs/development/add_a_device.md among them."""
     device_kinds.register(TOY)
     device = opened(request.param, cache_dir)
-    yield Bench(device, device.stream())
+    yield DeviceBench(device, device.stream())
     device.close()
     device_kinds.unregister(TOY.name)

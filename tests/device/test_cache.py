@@ -16,7 +16,7 @@ from gpu_worker.device.host import compiler
 from gpu_worker.device.host.compiler import Compiler
 from gpu_worker.device.host.device import HostDevice
 from gpu_worker.protocol.errors import DeviceUnavailable
-from tests.device.bench import Bench
+from tests.device.bench import DeviceBench
 
 SOURCE = Source("__constant__ int c; __global__ void add(int* x) { x[threadIdx.x] += N + c; }", options=("-DN=3",))
 
@@ -79,12 +79,12 @@ def test_a_full_disk_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert cache.get("key") is None
 
 
-def opened(directory: Path) -> Bench:
+def opened(directory: Path) -> DeviceBench:
     device = HostDevice(cache=KernelCache(directory))
-    return Bench(device, device.stream())
+    return DeviceBench(device, device.stream())
 
 
-def added(bench: Bench, source: Source) -> int:
+def added(bench: DeviceBench, source: Source) -> int:
     buffer = bench.put(np.zeros(1, "i4"))
     bench.device.launch(bench.device.compile(source, "add"), (1,), (1,), [buffer], stream=bench.stream)
     return int(bench.get(buffer, 1, "i4")[0])

@@ -16,17 +16,18 @@ from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.host.compiler import Compiler
 from gpu_worker.protocol.errors import CompileError, DeviceUnavailable, KernelFault, LaunchError
 from gpu_worker.system import caller
-from tests.device.bench import Bench, opened
+from tests.device.bench import DeviceBench, opened
 
 
 @pytest.fixture
-def host(cache_dir: str) -> Iterator[Bench]:
+def host(cache_dir: str) -> Iterator[DeviceBench]:
     device = opened("host", cache_dir)
-    yield Bench(device, device.stream())
+    yield DeviceBench(device, device.stream())
     device.close()
 
 
-def launch(bench: Bench, text: str, *arguments, grid: tuple[int, ...] = (1,), block: tuple[int, ...] = (1,)) -> None:
+def launch(bench: DeviceBench, text: str, *arguments, grid: tuple[int, ...] = (1,), block: tuple[int, ...] = (1,)
+           ) -> None:
     kernel = bench.device.compile(Source(text, "mine.cu"), "k")
     bench.device.launch(kernel, grid, block, arguments, stream=bench.stream)
     bench.device.synchronize(stream=bench.stream)
@@ -58,12 +59,12 @@ def test_a_program_that_is_no_compiler(monkeypatch: pytest.MonkeyPatch, cache_di
     ("__global__ void k() { int x = }", "line 1"),
     ("", "no kernel k; it has no __global__ function"),
 ])
-def test_what_cannot_run_is_a_clear_error(host: Bench, text: str, words: str):
+def test_what_cannot_run_is_a_clear_error(host: DeviceBench, text: str, words: str):
     with pytest.raises(CompileError, match=words):
         host.device.compile(Source(text, "mine.cu"), "k")
 
 
-def test_shared_memory_is_not_shared_between_sources(host: Bench):
+def test_shared_memory_is_not_shared_between_sources(host: DeviceBench):
     """Keep templates of one name in two sources from meeting in the loader."""
     for n in (4, 4000):
         text = f"""template <typename T> __device__ T* scratch() {{ __shared__ T x[{n}]; return x; }}
@@ -74,7 +75,7 @@ def test_shared_memory_is_not_shared_between_sources(host: Bench):
         assert host.get(out, 4, "i4").tolist() == [3, 2, 1, 0]
 
 
-def test_several_dynamic_arrays_are_one(host: Bench):
+def test_several_dynamic_arrays_are_one(host: DeviceBench):
     text = """namespace a { __device__ void put(int v) { extern __shared__ int words[]; words[threadIdx.x] = v; } }
     template <typename T> __device__ T get() { extern __shared__ __align__(32) unsigned char bytes[];
         return reinterpret_cast<T*>(bytes)[threadIdx.x ^ 1]; }
@@ -84,7 +85,7 @@ def test_several_dynamic_arrays_are_one(host: Bench):
     assert host.get(out, 6, "i4").tolist() == [1, 0, 3, 2, 5, 4]
 
 
-def test_a_barrier_in_a_function_of_its_own(host: Bench, tmp_path: Path):
+def test_a_barrier_in_a_function_of_its_own(host: DeviceBench, tmp_path: Path):
     """Expect the compiler to find what a header hides, which reading the text does not."""
     (tmp_path / "wait.h").write_text("__device__ __noinline__ void rest() { __syncthreads(); }\n")
     text = """#include "wait.h"
@@ -96,7 +97,7 @@ def test_a_barrier_in_a_function_of_its_own(host: Bench, tmp_path: Path):
     assert host.get(out, 64, "i4").tolist() == list(range(63, -1, -1))
 
 
-def test_local_variables_survive_waiting(host: Bench):
+def test_local_variables_survive_waiting(host: DeviceBench):
     text = """__device__ int deep(int n) {
         if (n == 0) { __syncthreads(); return threadIdx.x; } return deep(n - 1) + n; }
     __global__ void k(double* out, int rounds) { double local[32];
@@ -111,7 +112,7 @@ def test_local_variables_survive_waiting(host: Bench):
                                   x + 820 + 32 * (x * 100.0 + z) + 496 + 70)
 
 
-def test_threads_may_wait_different_numbers_of_times(host: Bench):
+def test_threads_may_wait_different_numbers_of_times(host: DeviceBench):
     text = """__global__ void k(int* out) { for (unsigned i = 0; i < threadIdx.x; i++) __syncthreads();
         if (threadIdx.x % 2) return; out[threadIdx.x] = __syncthreads_count(1); }"""
     out = host.put(np.zeros(6, "i4"))
@@ -119,7 +120,7 @@ def test_threads_may_wait_different_numbers_of_times(host: Bench):
     assert host.get(out, 6, "i4")[::2].all()
 
 
-def test_parts_of_a_warp_wait_apart(host: Bench):
+def test_parts_of_a_warp_wait_apart(host: DeviceBench):
     text = """__global__ void k(int* out) { int t = threadIdx.x, x = t;
         if (t < 8) for (int i = 0; i < 3; i++) x = __shfl_xor_sync(0xffu, x, 1);
         else if (t < 24) x = __shfl_sync(0xffff00u, x, 8);
@@ -133,20 +134,20 @@ def test_parts_of_a_warp_wait_apart(host: Bench):
 
 def test_a_divergent_barrier_is_a_fault_that_stays(cache_dir: str):
     device = opened("host", cache_dir)
-    bench = Bench(device, device.stream())
+    bench = DeviceBench(device, device.stream())
     text = """__global__ void k(int n) { if (threadIdx.x < n) __syncthreads(); else __shfl_sync(0xffffffffu, n, 0); }"""
     with pytest.raises(KernelFault, match="7 wait at __syncthreads and 25"):
         launch(bench, text, np.int32(7), grid=(64,), block=(32,))
     with pytest.raises(KernelFault):
         bench.device.synchronize(stream=bench.stream)
     device = opened("host", cache_dir)
-    other = Bench(device, device.stream())
+    other = DeviceBench(device, device.stream())
     out = other.put(np.zeros(64, "i4"))
     launch(other, "__global__ void k(int* x) { __syncthreads(); x[threadIdx.x] = 1; }", out, block=(64,))
     assert other.get(out, 64, "i4").all()
 
 
-def test_blocks_may_wait_for_earlier_ones(host: Bench):
+def test_blocks_may_wait_for_earlier_ones(host: DeviceBench):
     text = """__global__ void k(volatile int* turn, int* order) {
         while (turn[0] != (int)blockIdx.x) {}
         order[blockIdx.x] = turn[0]; __threadfence(); turn[0] = blockIdx.x + 1; }"""
@@ -155,14 +156,14 @@ def test_blocks_may_wait_for_earlier_ones(host: Bench):
     assert host.get(order, 200, "i4").tolist() == list(range(200))
 
 
-def test_fast_math_keeps_infinities(host: Bench):
+def test_fast_math_keeps_infinities(host: DeviceBench):
     source = Source("__global__ void k(float* x) { x[0] = isinf(x[0]) ? 1.0f : 2.0f; }", options=("--use_fast_math",))
     out = host.put(np.array([np.inf], "f4"))
     host.device.launch(host.device.compile(source, "k"), (1,), (1,), [out], stream=host.stream)
     assert host.get(out, 1, "f4")[0] == 1
 
 
-def test_zero_less_zero_has_no_sign(host: Bench):
+def test_zero_less_zero_has_no_sign(host: DeviceBench):
     of = host.put(np.zeros(2, "u8"))
     out = host.put(np.ones(2))
     text = """__global__ void k(double* out, const unsigned long long* of) {
@@ -171,7 +172,7 @@ def test_zero_less_zero_has_no_sign(host: Bench):
     assert host.get(out, 2, "f8").tobytes() == bytes(16)
 
 
-def test_an_index_beyond_31_bits(host: Bench):
+def test_an_index_beyond_31_bits(host: DeviceBench):
     text = """__global__ void k(unsigned* out) { unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
         if (i > 0x7ffffffeu + 1000u && threadIdx.x < 3 && blockIdx.x + 1 == gridDim.x) out[threadIdx.x] = i; }"""
     out = host.put(np.zeros(3, "u4"))
@@ -179,7 +180,7 @@ def test_an_index_beyond_31_bits(host: Bench):
     assert host.get(out, 3, "u4").tolist() == [2**31 + 1024 + i for i in range(3)]
 
 
-def test_a_users_macros_do_not_reach_our_headers(host: Bench):
+def test_a_users_macros_do_not_reach_our_headers(host: DeviceBench):
     names = ("A", "I", "N", "T", "F", "entry", "unit", "count", "value", "runtime", "symbol", "x", "i", "wait")
     text = "".join(f"#define {name}_ 1\n#define {name} {name}_\n" for name in names)
     text += "__constant__ int held;\n__global__ void k(int* out) { __syncthreads(); *out = N + T + A + held; }"
@@ -189,14 +190,14 @@ def test_a_users_macros_do_not_reach_our_headers(host: Bench):
     assert host.get(out, 1, "i4")[0] == 7
 
 
-def test_a_constant_that_is_const_cannot_be_set(host: Bench):
+def test_a_constant_that_is_const_cannot_be_set(host: DeviceBench):
     source = Source("__constant__ const int held = 3; __global__ void k(int* x) { *x = held; }",
                     constants=(("held", b"1234"),))
     with pytest.raises(CompileError, match="no __constant__ held that can be set"):
         host.device.compile(source, "k")
 
 
-def test_blocks_that_nobody_waits_for_are_left_off(host: Bench):
+def test_blocks_that_nobody_waits_for_are_left_off(host: DeviceBench):
     source = Source("""__global__ void slow(int* done, double* x)
     { double y = 1; for (int i = 0; i < 20000; i++) y += sin(y); if (y != 0) atomicAdd(done, 1); *x = y; }""")
     kernel, done, x = host.device.compile(source, "slow"), host.put(np.zeros(1, "i4")), host.put(np.zeros(1))
@@ -218,7 +219,7 @@ def test_blocks_that_nobody_waits_for_are_left_off(host: Bench):
     "for (double y = 1; *x != 7;) *x = y = sin(y) + 1;",
     "__shared__ double s[32]; for (;;) { s[threadIdx.x] = *x; __syncthreads(); *x = s[31 - threadIdx.x] + 1; }",
 ], ids=["own", "library", "barriers"])
-def test_a_block_that_nobody_waits_for_is_left_in_its_middle(host: Bench, body: str):
+def test_a_block_that_nobody_waits_for_is_left_in_its_middle(host: DeviceBench, body: str):
     """Leave a loop that has no end; what the device does next is right."""
     source = Source(f"""__global__ void endless(volatile double* x) {{ {body} }}
     __global__ void sum(double* x) {{ __shared__ double s[32]; s[threadIdx.x] = threadIdx.x; __syncthreads();
@@ -267,11 +268,11 @@ __global__ void reversed(const float* x, float* y, int at)
 def bounded(cache_dir: str):
     device = open_devices("auto", cache_dir=cache_dir, bounds=True)[0]
     assert device.kind == "host"
-    yield Bench(device, device.stream())
+    yield DeviceBench(device, device.stream())
     device.close()
 
 
-def shifted(bench: Bench, *numbers: int) -> None:
+def shifted(bench: DeviceBench, *numbers: int) -> None:
     x, y = bench.put(np.arange(32, dtype="f4")), bench.put(np.zeros(32, "f4"))
     bench.device.launch(bench.device.compile(SHIFT, "shift"), (2,), (32,), [x, y, *map(np.int32, numbers)],
                         stream=bench.stream)
@@ -279,7 +280,7 @@ def shifted(bench: Bench, *numbers: int) -> None:
     assert bench.get(y, 32, "f4").tolist() == list(range(32))
 
 
-def test_accesses_within_bounds_pass(bounded: Bench):
+def test_accesses_within_bounds_pass(bounded: DeviceBench):
     shifted(bounded, 32, 0, 0)
     x, y = bounded.put(np.arange(32, dtype="f4")), bounded.put(np.zeros(32, "f4"))
     bounded.device.launch(bounded.device.compile(SHIFT, "reversed"), (1,), (32,), [x, y, np.int32(0)], shared=128,
@@ -294,12 +295,12 @@ def test_accesses_within_bounds_pass(bounded: Bench):
     ((32, -1, 0), "reads 4 bytes out of the bounds of argument 1, .*: 4 bytes before its start"),
     ((32, 0, -200_000), "writes 4 bytes out of the bounds of argument 2, .*: 800,000 bytes before its start"),
 ])
-def test_accesses_out_of_bounds_are_faults(bounded: Bench, numbers: tuple[int, ...], words: str):
+def test_accesses_out_of_bounds_are_faults(bounded: DeviceBench, numbers: tuple[int, ...], words: str):
     with pytest.raises(KernelFault, match=f"the kernel shift of kernels.cu failed on host:0: it {words}"):
         shifted(bounded, *numbers)
 
 
-def test_an_atomic_out_of_bounds_is_a_fault(bounded: Bench):
+def test_an_atomic_out_of_bounds_is_a_fault(bounded: DeviceBench):
     x, y = bounded.put(np.arange(32, dtype="f4")), bounded.put(np.zeros(32, "f4"))
     bounded.device.launch(bounded.device.compile(SHIFT, "reversed"), (1,), (32,), [x, y, np.int32(32)], shared=128,
                           stream=bounded.stream)
@@ -307,7 +308,7 @@ def test_an_atomic_out_of_bounds_is_a_fault(bounded: Bench):
         bounded.device.synchronize(stream=bounded.stream)
 
 
-def test_checks_are_only_where_they_are_asked_for(host: Bench):
+def test_checks_are_only_where_they_are_asked_for(host: DeviceBench):
     big = host.device.allocate(1 << 20, stream=host.stream)
     within = big.part(4096, 128)
     host.device.launch(host.device.compile(SHIFT, "shift"), (2,), (32,), [within, within, *map(np.int32, (33, 0, 1))],

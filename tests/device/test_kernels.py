@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tests.device.bench import Bench
+from tests.device.bench import DeviceBench
 
 FULL = 0xFFFFFFFF
 
@@ -18,7 +18,7 @@ def random() -> np.random.Generator:
 
 
 @pytest.mark.parametrize(("m", "k", "n"), [(48, 32, 64), (37, 21, 53), (1, 1, 1)])
-def test_tiled_matmul(bench: Bench, random: np.random.Generator, m: int, k: int, n: int):
+def test_tiled_matmul(bench: DeviceBench, random: np.random.Generator, m: int, k: int, n: int):
     a, b = random.random((m, k), "f4"), random.random((k, n), "f4")
     out = bench.put(np.zeros((m, n), "f4"))
     bench.run("matmul.cu", "matmul", (-(-n // 16), -(-m // 16)), (16, 16), bench.put(a), bench.put(b), out,
@@ -27,7 +27,7 @@ def test_tiled_matmul(bench: Bench, random: np.random.Generator, m: int, k: int,
 
 
 @pytest.mark.parametrize("threads", [32, 256, 1024])
-def test_tree_reduction_in_dynamic_shared_memory(bench: Bench, random: np.random.Generator, threads: int):
+def test_tree_reduction_in_dynamic_shared_memory(bench: DeviceBench, random: np.random.Generator, threads: int):
     values = random.random(5000)
     blocks = -(-values.size // (2 * threads))
     out = bench.put(np.zeros(blocks))
@@ -37,7 +37,7 @@ def test_tree_reduction_in_dynamic_shared_memory(bench: Bench, random: np.random
 
 
 @pytest.mark.parametrize("shape", [(64, 96), (33, 65), (1, 7)])
-def test_transpose(bench: Bench, random: np.random.Generator, shape: tuple[int, int]):
+def test_transpose(bench: DeviceBench, random: np.random.Generator, shape: tuple[int, int]):
     values = random.random(shape, "f4")
     height, width = shape
     out = bench.put(np.zeros((width, height), "f4"))
@@ -46,21 +46,21 @@ def test_transpose(bench: Bench, random: np.random.Generator, shape: tuple[int, 
     np.testing.assert_array_equal(bench.get(out, (width, height), "f4"), values.T)
 
 
-def test_scan_with_shared_memory_at_file_scope(bench: Bench, random: np.random.Generator):
+def test_scan_with_shared_memory_at_file_scope(bench: DeviceBench, random: np.random.Generator):
     rows = random.integers(-9, 9, (5, 200), "i4")
     out = bench.put(np.zeros_like(rows))
     bench.run("scan.cu", "scan", (5,), (256,), bench.put(rows), out, np.int32(200), shared=2 * 256 * 4)
     np.testing.assert_array_equal(bench.get(out, rows.shape, "i4"), rows.cumsum(axis=1))
 
 
-def test_histogram_with_shared_and_global_atomics(bench: Bench, random: np.random.Generator):
+def test_histogram_with_shared_and_global_atomics(bench: DeviceBench, random: np.random.Generator):
     data = random.integers(0, 256, 20_000).astype("u1")
     bins = bench.put(np.zeros(256, "u4"))
     bench.run("histogram.cu", "histogram", (13,), (96,), bench.put(data), bins, np.uint64(data.size))
     np.testing.assert_array_equal(bench.get(bins, 256, "u4"), np.bincount(data, minlength=256))
 
 
-def test_stencil_with_three_dimensions(bench: Bench, random: np.random.Generator):
+def test_stencil_with_three_dimensions(bench: DeviceBench, random: np.random.Generator):
     nx, ny, nz = 37, 19, 11
     u = random.random((nz, ny, nx), "f4")
     out = bench.put(np.zeros_like(u))
@@ -75,7 +75,7 @@ def test_stencil_with_three_dimensions(bench: Bench, random: np.random.Generator
 
 
 @pytest.mark.parametrize(("dtype", "name", "threads"), [("f4", "float", 128), ("f8", "double", 256), ("i4", "int", 64)])
-def test_template_reduction_with_warp_shuffles(bench: Bench, random: np.random.Generator, dtype: str, name: str,
+def test_template_reduction_with_warp_shuffles(bench: DeviceBench, random: np.random.Generator, dtype: str, name: str,
                                                threads: int):
     values = random.integers(0, 100, 3000).astype(dtype)
     out = bench.put(np.zeros(1, dtype))
@@ -84,14 +84,14 @@ def test_template_reduction_with_warp_shuffles(bench: Bench, random: np.random.G
     assert bench.get(out, 1, dtype)[0] == values.sum()
 
 
-def test_bitonic_sort(bench: Bench, random: np.random.Generator):
+def test_bitonic_sort(bench: DeviceBench, random: np.random.Generator):
     keys = random.integers(0, 2**32, (3, 512), "u4")
     buffer = bench.put(keys)
     bench.run("bitonic.cu", "bitonic_sort", (3,), (512,), buffer, shared=512 * 4)
     np.testing.assert_array_equal(bench.get(buffer, keys.shape, "u4"), np.sort(keys, axis=1))
 
 
-def test_several_kernels_of_one_source(bench: Bench):
+def test_several_kernels_of_one_source(bench: DeviceBench):
     buffer, n = bench.put(np.zeros(100, "f4")), np.int32(100)
     bench.run("several.cu", "fill", (2,), (64,), buffer, np.float32(3), n)
     bench.run("several.cu", "scale", (1,), (64,), buffer, n)
@@ -103,13 +103,13 @@ def test_several_kernels_of_one_source(bench: Bench):
 @pytest.mark.parametrize("options", [
     ("-DSCALE=5",), ("-D", "SCALE=5"), ("--define-macro=SCALE=5",), ("-DSCALE=5", "-std=c++14"),
     ("-DSCALE=5", "--use_fast_math", "-lineinfo", "--maxrregcount=64", "-I/nowhere", "-UOTHER")])
-def test_macros_given_as_options(bench: Bench, options: tuple[str, ...]):
+def test_macros_given_as_options(bench: DeviceBench, options: tuple[str, ...]):
     buffer = bench.put(np.ones(8, "f4"))
     bench.run("several.cu", "scale", (1,), (8,), buffer, np.int32(8), options=options)
     assert set(bench.get(buffer, 8, "f4")) == {5.0}
 
 
-def test_convolution_with_constant_memory(bench: Bench, random: np.random.Generator):
+def test_convolution_with_constant_memory(bench: DeviceBench, random: np.random.Generator):
     values, weights = random.random(300, "f4"), random.random(7, "f4")
     for shift in (0, 10):  # a source with other constants is another source, whose values are its own
         out = bench.put(np.zeros_like(values))
@@ -120,7 +120,7 @@ def test_convolution_with_constant_memory(bench: Bench, random: np.random.Genera
 
 
 @pytest.mark.parametrize("n", [1, 31, 100, 256])
-def test_early_return_before_a_barrier(bench: Bench, random: np.random.Generator, n: int):
+def test_early_return_before_a_barrier(bench: DeviceBench, random: np.random.Generator, n: int):
     values = random.integers(0, 100, n, "i4")
     out = bench.put(np.zeros(n, "i4"))
     bench.run("early_return.cu", "neighbours", (1,), (256,), bench.put(values), out, np.int32(n))
@@ -130,7 +130,7 @@ def test_early_return_before_a_barrier(bench: Bench, random: np.random.Generator
     np.testing.assert_array_equal(bench.get(out, n, "i4"), expected)
 
 
-def test_votes(bench: Bench, random: np.random.Generator):
+def test_votes(bench: DeviceBench, random: np.random.Generator):
     values = random.integers(-120, 120, 96, "i4")
     values[32:64] = 5
     ballots, any_all = bench.put(np.zeros(3, "u4")), bench.put(np.zeros(6, "i4"))
@@ -144,7 +144,7 @@ def test_votes(bench: Bench, random: np.random.Generator):
     np.testing.assert_array_equal(bench.get(counts, 3, "i4"), [(values > 0).sum(), 1, 0])
 
 
-def test_shuffles(bench: Bench, random: np.random.Generator):
+def test_shuffles(bench: DeviceBench, random: np.random.Generator):
     values = random.integers(0, 1000, 64, "i4")
     out = bench.put(np.zeros((64, 6), "i4"))
     bench.run("votes.cu", "shuffles", (1,), (64,), bench.put(values), out)
@@ -162,7 +162,7 @@ def test_shuffles(bench: Bench, random: np.random.Generator):
     np.testing.assert_array_equal(bench.get(out, (64, 6), "i4"), np.concatenate(expected))
 
 
-def test_stream_compaction_by_ballot(bench: Bench):
+def test_stream_compaction_by_ballot(bench: DeviceBench):
     values = np.arange(32, dtype="i4") % 3
     out, length = bench.put(np.zeros(32, "i4")), bench.put(np.zeros(1, "i4"))
     bench.run("votes.cu", "compact", (1,), (32,), bench.put(values), out, length)
@@ -171,7 +171,7 @@ def test_stream_compaction_by_ballot(bench: Bench):
     np.testing.assert_array_equal(bench.get(out, 32, "i4")[:kept.size], kept)
 
 
-def test_reductions_of_a_warp(bench: Bench, random: np.random.Generator):
+def test_reductions_of_a_warp(bench: DeviceBench, random: np.random.Generator):
     values = random.integers(-1000, 1000, 64, "i4")
     out = bench.put(np.zeros((64, 5), "i4"))
     bench.run("warp_reduce_sync.cu", "reductions", (1,), (64,), bench.put(values), out)
@@ -183,14 +183,14 @@ def test_reductions_of_a_warp(bench: Bench, random: np.random.Generator):
     np.testing.assert_array_equal(bench.get(out, (64, 5), "i4"), expected)
 
 
-def test_vector_types(bench: Bench, random: np.random.Generator):
+def test_vector_types(bench: DeviceBench, random: np.random.Generator):
     a, b = random.random((50, 4), "f4"), random.random((50, 4), "f4")
     out = bench.put(np.zeros_like(a))
     bench.run("structs.cu", "add4", (2,), (32,), bench.put(a), bench.put(b), out, np.int32(50))
     np.testing.assert_array_equal(bench.get(out, a.shape, "f4"), a + b)
 
 
-def test_a_structure_by_value(bench: Bench, random: np.random.Generator):
+def test_a_structure_by_value(bench: DeviceBench, random: np.random.Generator):
     x = (random.random(200, "f4") * 12 - 1).astype("f4")
     limits = np.array((0, 10, 20), "f4,f4,i4")[()]
     out = bench.put(np.zeros(200, "i4"))
@@ -198,7 +198,7 @@ def test_a_structure_by_value(bench: Bench, random: np.random.Generator):
     np.testing.assert_array_equal(bench.get(out, 200, "i4"), np.clip(np.floor(x * np.float32(2)), 0, 19))
 
 
-def test_small_integers_and_dim3(bench: Bench, random: np.random.Generator):
+def test_small_integers_and_dim3(bench: DeviceBench, random: np.random.Generator):
     pixels = random.integers(0, 256, (9, 21, 4)).astype("u1")
     out = bench.put(np.zeros((9, 21), "u1"))
     size = np.array((21, 9, 1), "u4,u4,u4")[()]
@@ -207,7 +207,7 @@ def test_small_integers_and_dim3(bench: Bench, random: np.random.Generator):
     np.testing.assert_array_equal(bench.get(out, (9, 21), "u1"), (77 * red + 151 * green + 28 * blue) >> 8)
 
 
-def test_atomics_on_doubles(bench: Bench, random: np.random.Generator):
+def test_atomics_on_doubles(bench: DeviceBench, random: np.random.Generator):
     values = random.normal(size=4000)
     total, least = bench.put(np.zeros(1)), bench.put(np.full(1, np.inf))
     bench.run("atomics.cu", "statistics", (32,), (128,), bench.put(values), total, least, np.int32(values.size))
@@ -215,7 +215,7 @@ def test_atomics_on_doubles(bench: Bench, random: np.random.Generator):
     assert bench.get(least, 1, "f8")[0] == values.min()
 
 
-def test_atomics_on_integers(bench: Bench, random: np.random.Generator):
+def test_atomics_on_integers(bench: DeviceBench, random: np.random.Generator):
     values = random.integers(0, 1000, 1024, "i4")
     r, u = bench.put(np.array([0, 0, 9999, -1, 0], "i4")), bench.put(np.array([FULL, 0, 0, 0, 3, 0, 0], "u4"))
     w, f = bench.put(np.zeros(2, "u8")), bench.put(np.zeros(1, "f4"))
@@ -228,12 +228,12 @@ def test_atomics_on_integers(bench: Bench, random: np.random.Generator):
     assert bench.get(f, 1, "f4")[0] == 512
 
 
-def test_printf(bench: Bench, capfd: pytest.CaptureFixture[str]):
+def test_printf(bench: DeviceBench, capfd: pytest.CaptureFixture[str]):
     bench.run("printing.cu", "hello", (3,), (4,), np.int32(12))
     assert capfd.readouterr().out == "thread 2 of 12, 1.50 ready\n"
 
 
-def test_float_intrinsics(bench: Bench):
+def test_float_intrinsics(bench: DeviceBench):
     a, b = 0.25, 3.5
     out = bench.put(np.zeros(40, "f4"))
     bench.run("intrinsics.cu", "floats", (1,), (1,), bench.put(np.array([a, b], "f4")), out)
@@ -244,7 +244,7 @@ def test_float_intrinsics(bench: Bench):
     np.testing.assert_allclose(bench.get(out, 40, "f4")[:len(expected)], expected, rtol=3e-6, atol=1e-7)
 
 
-def test_integer_intrinsics(bench: Bench):
+def test_integer_intrinsics(bench: DeviceBench):
     a, b = 12, 7
     out = bench.put(np.zeros(40, "i8"))
     bench.run("intrinsics.cu", "integers", (1,), (1,), bench.put(np.array([a, b], "i4")), out)

@@ -16,13 +16,13 @@ from gpu_worker.execution.keys.radix_sort import KEYS, TILE, RadixSort
 from gpu_worker.execution.keys.row_keys import table_of
 from gpu_worker.protocol.messages import Field, FieldFold
 from gpu_worker.protocol.plans import FoldRunsStep
-from tests.device.bench import Bench
+from tests.device.bench import DeviceBench
 
 
 class Plain:
     """Memory without recycling, as a plan's scratch gives it."""
 
-    def __init__(self, bench: Bench):
+    def __init__(self, bench: DeviceBench):
         self.bench = bench
         self.allocated = []
 
@@ -39,7 +39,7 @@ class Plain:
 
 
 @pytest.fixture(params=["", "-DVISPARK_ALONE=0"])
-def order(request: pytest.FixtureRequest, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator:
+def order(request: pytest.FixtureRequest, bench: DeviceBench, monkeypatch: pytest.MonkeyPatch) -> Iterator:
     """Yield the maker of the order of keys; on a CPU also as a GPU does it."""
     if request.param:
         if bench.device.kind != "host":
@@ -74,7 +74,7 @@ def keys_of(dtype: str, count: int, random: np.random.Generator) -> np.ndarray:
 
 
 @pytest.mark.parametrize("rows", [1, 31, 64, 1000])
-def test_rows_of_one_key_that_come_in_parts_are_folded_as_all_at_once(order, bench: Bench, rows: int,
+def test_rows_of_one_key_that_come_in_parts_are_folded_as_all_at_once(order, bench: DeviceBench, rows: int,
                                                                       monkeypatch: pytest.MonkeyPatch):
     """Fold by parts of 32 rows from host memory, and on the device: the same bits, of sums, products and what guards
     them.
@@ -104,7 +104,7 @@ def test_rows_of_one_key_that_come_in_parts_are_folded_as_all_at_once(order, ben
 
 @pytest.mark.parametrize("dtype", sorted(KEYS))
 @pytest.mark.parametrize("parts", [64, 1000])
-def test_partitions_are_those_of_pythons_hash(order, bench: Bench, dtype: str, parts: int):
+def test_partitions_are_those_of_pythons_hash(order, bench: DeviceBench, dtype: str, parts: int):
     keys = keys_of(dtype, TILE + 77, np.random.default_rng(0))
     rows = order(keys)
     rows.by_hash(parts)
@@ -120,7 +120,7 @@ def test_partitions_are_those_of_pythons_hash(order, bench: Bench, dtype: str, p
 
 @pytest.mark.parametrize("dtype", sorted(KEYS))
 @pytest.mark.parametrize("descending", [False, True])
-def test_rows_in_the_order_of_keys(order, bench: Bench, dtype: str, descending: bool):
+def test_rows_in_the_order_of_keys(order, bench: DeviceBench, dtype: str, descending: bool):
     keys = keys_of(dtype, 3 * TILE - 5, np.random.default_rng(1))
     rows = order(keys)
     rows.by_key(descending=descending)
@@ -132,7 +132,7 @@ def test_rows_in_the_order_of_keys(order, bench: Bench, dtype: str, descending: 
 
 @pytest.mark.parametrize("dtype", ["i8", "i2", "u4", "f4", "f8"])
 @pytest.mark.parametrize("descending", [False, True])
-def test_ranges_are_those_of_bisection(order, bench: Bench, dtype: str, descending: bool):
+def test_ranges_are_those_of_bisection(order, bench: DeviceBench, dtype: str, descending: bool):
     keys = keys_of(dtype, 5000, np.random.default_rng(2))
     bounds = np.sort(keys[10:5000:501])
     rows = order(keys)
@@ -144,7 +144,7 @@ def test_ranges_are_those_of_bisection(order, bench: Bench, dtype: str, descendi
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 4), (1,), (0,)])
 @pytest.mark.parametrize("dtype", ["f8", "f4", "u1"])
-def test_rows_are_taken_and_dealt(order, bench: Bench, shape: tuple[int, ...], dtype: str):
+def test_rows_are_taken_and_dealt(order, bench: DeviceBench, shape: tuple[int, ...], dtype: str):
     random = np.random.default_rng(3)
     keys, values = random.integers(0, 50, 5000), random.integers(0, 99, (5000, *shape)).astype(dtype)
     rows = order(keys)
@@ -169,7 +169,7 @@ def test_rows_are_taken_and_dealt(order, bench: Bench, shape: tuple[int, ...], d
         buffer.close()
 
 
-def test_keys_that_are_no_numbers_are_counted(order, bench: Bench):
+def test_keys_that_are_no_numbers_are_counted(order, bench: DeviceBench):
     keys = np.array([1.0, np.nan, 2.0, np.nan, -np.nan], "f4")
     for how in ("by_key", "by_hash"):
         rows = order(keys)
@@ -182,7 +182,7 @@ RUNS = [3 * TILE - 5, 0, 1, TILE, 77]
 
 
 @pytest.mark.parametrize("descending", [False, True])
-def test_runs_are_sorted_each_by_itself_in_one_sort(order, bench: Bench, descending: bool):
+def test_runs_are_sorted_each_by_itself_in_one_sort(order, bench: DeviceBench, descending: bool):
     random = np.random.default_rng(4)
     items = [[keys_of("i8", rows, random) % 5, keys_of("f4", rows, random)] for rows in RUNS]
     held = [[order(each).keys for each in of_run] for of_run in items]
@@ -200,7 +200,8 @@ def test_runs_are_sorted_each_by_itself_in_one_sort(order, bench: Bench, descend
     assert sort.wrong[0] == 0
 
 
-def test_tuples_go_to_the_partitions_of_their_hash_and_of_bounds(order, bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_tuples_go_to_the_partitions_of_their_hash_and_of_bounds(order, bench: DeviceBench,
+                                                                 monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PYTHONHASHSEED", "0")
     items = [keys_of(dtype, 3000, np.random.default_rng(5)) for dtype in KEYS if dtype != "f4"][:8]
     held = [order(each) for each in items]

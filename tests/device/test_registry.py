@@ -12,7 +12,7 @@ from gpu_worker.device.base import Source
 from gpu_worker.execution.scheduling.streams import StreamPool
 from gpu_worker.protocol import device_kinds
 from gpu_worker.protocol.errors import DeviceUnavailable
-from tests.device.bench import Bench
+from tests.device.bench import DeviceBench
 from tests.device.toy import TOY
 from vispark.errors import OptionError
 from vispark.options import Options
@@ -33,14 +33,14 @@ def test_a_device_is_one_entry(toy):
     assert _device_option("toy:2") == "toy:2"
     first, second = open_devices("toy:2")
     assert [first.name, second.name] == ["toy:0", "toy:1"]
-    bench = Bench(first, first.stream())
+    bench = DeviceBench(first, first.stream())
     numbers = bench.put(np.arange(6, dtype="i4"))
     source = Source("def double(block, x, rows):\n    x.view('i4')[block[0] * rows:][:rows] *= 2\n", "double.py")
     first.launch(first.compile(source, "double"), (2,), (1,), [numbers, np.int32(3)], stream=bench.stream)
     assert bench.get(numbers, 6, "i4").tolist() == [0, 2, 4, 6, 8, 10]
     other = second.allocate(24, stream=second.stream())
     second.copy_across(other, numbers, stream=bench.stream)
-    assert Bench(second, second.stream()).get(other, 6, "i4").tolist() == [0, 2, 4, 6, 8, 10]
+    assert DeviceBench(second, second.stream()).get(other, 6, "i4").tolist() == [0, 2, 4, 6, 8, 10]
 
 
 def test_what_is_not_registered_is_no_option():

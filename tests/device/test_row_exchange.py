@@ -14,16 +14,16 @@ from gpu_worker.execution.keys import row_exchange
 from gpu_worker.execution.keys.keyed_rows import RowOrder, ordered
 from gpu_worker.execution.keys.row_exchange import OrderedExchange, RowExchange
 from gpu_worker.protocol.messages import Field
-from tests.device.bench import Bench
+from tests.device.bench import DeviceBench
 from tests.device.test_keyed_rows import Plain, keys_of
 
 _TILE = 4096
 
 
-class Exchanges(NamedTuple):
+class ExchangeMemory(NamedTuple):
     """A device with memory for exchanges."""
 
-    bench: Bench
+    bench: DeviceBench
     scratch: Plain
 
     def block(self, *arrays: np.ndarray) -> Block:
@@ -59,7 +59,7 @@ class Exchanges(NamedTuple):
 
 
 @pytest.fixture(params=["", "-DVISPARK_ALONE=0"])
-def exchanges(request: pytest.FixtureRequest, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator:
+def exchanges(request: pytest.FixtureRequest, bench: DeviceBench, monkeypatch: pytest.MonkeyPatch) -> Iterator:
     """Yield the maker of exchanges; on a CPU also as a GPU does it."""
     if request.param:
         if bench.device.kind != "host":
@@ -67,7 +67,7 @@ def exchanges(request: pytest.FixtureRequest, bench: Bench, monkeypatch: pytest.
         source = row_exchange.Source(row_exchange.SOURCE.text, "row_exchange.cu", (request.param,))
         monkeypatch.setattr(row_exchange, "SOURCE", source)
     scratch = Plain(bench)
-    yield Exchanges(bench, scratch)
+    yield ExchangeMemory(bench, scratch)
     for buffer in scratch.allocated:
         buffer.close()
 
@@ -76,7 +76,7 @@ SHAPES = [((), "f8"), ((3,), "f4"), ((2, 4), "f4"), ((5,), "u1"), ((0,), "f4"), 
 
 
 @pytest.mark.parametrize(("dtype", "parts"), [("i8", 64), ("f8", 300), ("b1", 1)])
-def test_rows_go_where_pythons_hash_says_and_keep_their_order(exchanges: Exchanges, dtype: str, parts: int):
+def test_rows_go_where_pythons_hash_says_and_keep_their_order(exchanges: ExchangeMemory, dtype: str, parts: int):
     random = np.random.default_rng(parts)
     counts = [_TILE + 77, 1, 2 * _TILE, 33]
     keys = keys_of(dtype, sum(counts), random)
@@ -99,7 +99,7 @@ def test_rows_go_where_pythons_hash_says_and_keep_their_order(exchanges: Exchang
 
 
 @pytest.mark.parametrize(("dtype", "descending"), [("i8", True), ("f4", False)])
-def test_rows_go_to_the_ranges_of_bounds(exchanges: Exchanges, dtype: str, descending: bool):
+def test_rows_go_to_the_ranges_of_bounds(exchanges: ExchangeMemory, dtype: str, descending: bool):
     keys = keys_of(dtype, 6000, np.random.default_rng(2))
     bounds = np.sort(keys[10:6000:501])
     rows = np.arange(6000)
@@ -110,7 +110,7 @@ def test_rows_go_to_the_ranges_of_bounds(exchanges: Exchanges, dtype: str, desce
     np.testing.assert_array_equal(moved, np.argsort(len(bounds) - below if descending else below, kind="stable"))
 
 
-def test_one_key_for_all_and_keys_that_are_no_numbers(exchanges: Exchanges):
+def test_one_key_for_all_and_keys_that_are_no_numbers(exchanges: ExchangeMemory):
     keys = np.full(9000, 7.0, "f4")
     exchange = exchanges.made([exchanges.block(keys, np.arange(9000))], 64)
     exchange.count()
@@ -124,7 +124,7 @@ def test_one_key_for_all_and_keys_that_are_no_numbers(exchanges: Exchanges):
     assert exchange.wrong[0] == 2
 
 
-def test_more_partitions_by_an_order_of_the_rows(exchanges: Exchanges):
+def test_more_partitions_by_an_order_of_the_rows(exchanges: ExchangeMemory):
     keys, bench = np.random.default_rng(5).integers(0, 1 << 40, 5000), exchanges.bench
     block = exchanges.block(keys, np.arange(5000))
     exchange = OrderedExchange(block, RowOrder(block[0], bench.device, bench.stream, exchanges.scratch), 3000)

@@ -8,33 +8,33 @@ from typing import Any
 
 import numpy as np
 
-Data = np.ndarray | Mapping[str, np.ndarray]
+CaseData = np.ndarray | Mapping[str, np.ndarray]
 
 _NAN, _INF = float("nan"), float("inf")
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class GoldenCase:
     """``tolerance`` is in units of the result's rounding; ``promoted`` compares values in the result's type, for
     functions whose result's type depends on the way taken."""
 
     construct: str
     fn: Callable[..., Any]
-    data: Data
+    data: CaseData
     args: tuple[Any, ...]
     tolerance: float
     promoted: bool
     golden: str
 
 
-CASES: list[Case] = []
+CASES: list[GoldenCase] = []
 
 
-def case(construct: str, data: Data, *args: Any, tolerance: float = 0, promoted: bool = False,
+def case(construct: str, data: CaseData, *args: Any, tolerance: float = 0, promoted: bool = False,
          golden: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add the decorated function to the cases; ``golden`` names the golden file that its source is kept in."""
     def add(fn: Callable[..., Any]) -> Callable[..., Any]:
-        CASES.append(Case(construct, fn, data, args, tolerance, promoted, golden))
+        CASES.append(GoldenCase(construct, fn, data, args, tolerance, promoted, golden))
         return fn
     return add
 

@@ -139,8 +139,8 @@ case("characters", TEXT)(
 # -- lists from helpers, lists of unlike items, named tuples ----------------------------------------------------------
 
 
-Moments = namedtuple("Moments", "mean var")
-MOMENTS = [Moments(0.5, 2.0), Moments(1.5, 3.0)]
+MeanAndVar = namedtuple("MeanAndVar", "mean var")
+MOMENTS = [MeanAndVar(0.5, 2.0), MeanAndVar(1.5, 3.0)]
 STUMPS = [(0, 0.5, 1), (1, -0.3, -1), (3, 0.1, 1)]
 LAYERS = [np.arange(18.0).reshape(3, 6) / 10, np.arange(6.0).reshape(2, 3)]
 

@@ -18,11 +18,11 @@ REGION = np.dtype([("pitch", "i8"), ("plane", "i8"), ("low", "i4", 3), ("high", 
                    ("shape", "i8", 3)])
 #: Elements before the first cell of a row.
 LEFT = 32
-Box = tuple[tuple[int, ...], tuple[int, ...]]
+CellBox = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class Patch:
+class PatchPlaces:
     """The places of a patch's cells: interior (z, y, x) with ghosts of a width on each side, as a worker keeps it."""
 
     shape: tuple[int, int, int]
@@ -67,14 +67,14 @@ def padded(values: Sequence[int], fill: int) -> tuple[int, ...]:
     return (fill,) * (3 - len(values)) + tuple(values)
 
 
-def patch_of(field: np.ndarray, ghost: Sequence[int]) -> Patch:
+def patch_of(field: np.ndarray, ghost: Sequence[int]) -> PatchPlaces:
     """Return the patch of an array that has the ghosts around it."""
     width = padded(ghost, 0)
-    return Patch(tuple(n - 2 * g for n, g in zip(padded(field.shape, 1), width, strict=True)), width)
+    return PatchPlaces(tuple(n - 2 * g for n, g in zip(padded(field.shape, 1), width, strict=True)), width)
 
 
 def run(kernel: StencilKernel, values: Sequence[Any], fields: Mapping[str, np.ndarray], ghost: Sequence[int],
-        box: Box | None = None, origin: Sequence[int] | None = None, shape: Sequence[int] | None = None,
+        box: CellBox | None = None, origin: Sequence[int] | None = None, shape: Sequence[int] | None = None,
         options: tuple[str, ...] = (), on: Device | None = None) -> list[np.ndarray]:
     """Return the outputs of one launch, as arrays of the interior; cells outside the box are 99. The device is the host
     where none is named.

@@ -16,6 +16,7 @@ from gpu_worker.device.base import Buffer, Device, Source
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.host.compiler import Compiler
 from gpu_worker.device.host.device import HostDevice, HostKernel
+from tests.golden.case import CaseData
 from tests.property.differential.units import LIGHT
 from vispark.translate import trace
 from vispark.translate.codegen.scalar.interface import (
@@ -30,10 +31,9 @@ from vispark.translate.fusion import fuse
 #: Makes the host take the way through shared memory that a GPU takes, and what Hopper has for it.
 AS_ON_GPU = ("-DVISPARK_ALONE=0",)
 AS_ON_HOPPER = (*AS_ON_GPU, "-DVISPARK_ONE_PASS=1")
-Data = np.ndarray | Mapping[str, np.ndarray]
 
 
-class _Waiting(Compiler):
+class _WaitingCompiler(Compiler):
     """Compiler that takes it that threads wait, as they do on a GPU's way, and compiles nothing in vain as if they did
     not.
     """
@@ -52,7 +52,7 @@ class _Host(HostDevice):
         with pytest.MonkeyPatch.context() as patch:
             # Multiplications and additions are fused by the optimisations that the first level leaves out.
             patch.setenv("CXX", LIGHT.format("1 -fexpensive-optimizations"))
-            self._light = _Waiting(**vars(Compiler.find()))
+            self._light = _WaitingCompiler(**vars(Compiler.find()))
 
     def _load(self, source: Source, name: str) -> HostKernel:
         self._compiler = self._light if set(AS_ON_GPU) <= set(source.options) else self._careful
@@ -65,13 +65,14 @@ def host() -> HostDevice:
     return _Host()
 
 
-def record_of(data: Data) -> ElementSpec:
+def record_of(data: CaseData) -> ElementSpec:
     """Return the description of one element of arrays."""
     fields = data if isinstance(data, Mapping) else {"": data}
     return ElementSpec(tuple(ElementField(name, array.dtype.str, array.shape[1:]) for name, array in fields.items()))
 
 
-def translated(fn: Callable[..., Any], data: Data, *args: Any, staged: bool = False, exact: bool = True) -> list[Any]:
+def translated(fn: Callable[..., Any], data: CaseData, *args: Any, staged: bool = False, exact: bool = True
+               ) -> list[Any]:
     """Return the results of a function's kernel for each element, built as the function builds them.
 
     ``exact`` keeps multiplication and addition apart, as Python does; ``staged`` takes the way of a GPU.
@@ -87,12 +88,12 @@ def translated(fn: Callable[..., Any], data: Data, *args: Any, staged: bool = Fa
     return results
 
 
-def count_of(block: Data) -> int:
+def count_of(block: CaseData) -> int:
     """Return the number of elements of a block."""
     return len(next(iter(block.values())) if isinstance(block, Mapping) else block)
 
 
-def parted(data: Data) -> tuple[Data, ...]:
+def parted(data: CaseData) -> tuple[CaseData, ...]:
     """Data as blocks: one of two thirds, an empty one, and the rest."""
     count = count_of(data)
     cuts = [0, count * 2 // 3, count * 2 // 3, count]
@@ -101,8 +102,8 @@ def parted(data: Data) -> tuple[Data, ...]:
     return tuple(data[a:b] for a, b in itertools.pairwise(cuts))
 
 
-def launch(kernel: TableKernel, calls: Sequence[TracedCall], blocks: Sequence[Data], *, options: tuple[str, ...] = (),
-           tiles: int = 1, on: Device | None = None) -> list[dict[str, np.ndarray]]:
+def launch(kernel: TableKernel, calls: Sequence[TracedCall], blocks: Sequence[CaseData], *,
+           options: tuple[str, ...] = (), tiles: int = 1, on: Device | None = None) -> list[dict[str, np.ndarray]]:
     """Return the outputs of one launch over some blocks, for each block by name; of a fold instead the partials in one
     dict for each work, named by field and guard.
 
@@ -185,7 +186,7 @@ def build(kernel: TableKernel, structure: ResultStructure, values: Sequence[Any]
     return value.item() if kernel.outputs[structure.output].number else value
 
 
-def plain(fn: Callable[..., Any], data: Data, *args: Any) -> list[Any]:
+def plain(fn: Callable[..., Any], data: CaseData, *args: Any) -> list[Any]:
     """Return the results of the function itself, with NumPy scalars and rows."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")

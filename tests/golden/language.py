@@ -20,7 +20,7 @@ from tests.golden import (  # noqa: F401 - they fill CASES
     cases_rows,
     cases_special,
 )
-from tests.golden.case import CASES, Case
+from tests.golden.case import CASES, GoldenCase
 from vispark.translate.frontend.reader import trace
 from vispark.translate.language import library, registry, signatures
 
@@ -38,7 +38,7 @@ _SECTIONS = {"Numbers": "cases_numbers", "Branches, loops, locals, calls, result
 def tables() -> str:
     """Everything that is generated, as Markdown."""
     parts = [_functions(), _arguments()]
-    by_module: dict[str, list[Case]] = {module: [] for module in _SECTIONS.values()}
+    by_module: dict[str, list[GoldenCase]] = {module: [] for module in _SECTIONS.values()}
     for case in CASES:
         by_module.setdefault(_module(case), []).append(case)
     for title, module in _SECTIONS.items():
@@ -47,12 +47,12 @@ def tables() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _module(case: Case) -> str:
+def _module(case: GoldenCase) -> str:
     return Path(trace(case.fn, case.args).definition.text.file).stem
 
 
-def _rows(cases: list[Case]) -> str:
-    groups: dict[str, list[Case]] = {}
+def _rows(cases: list[GoldenCase]) -> str:
+    groups: dict[str, list[GoldenCase]] = {}
     forms = Counter(map(_form, cases))
     for case in cases:
         # A construct that is there of three types or more is shown once.
@@ -66,12 +66,12 @@ def _rows(cases: list[Case]) -> str:
     return "\n".join(lines)
 
 
-def _form(case: Case) -> str:
+def _form(case: GoldenCase) -> str:
     """Return a construct's name with its first dtype left open."""
     return _DTYPES.sub("T", case.construct, count=1)
 
 
-def _example(case: Case) -> str:
+def _example(case: GoldenCase) -> str:
     """Return the function's body, on one line."""
     text = trace(case.fn, case.args).definition.text
     source = textwrap.dedent("\n".join(text.lines))

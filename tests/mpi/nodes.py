@@ -56,7 +56,7 @@ from gpu_worker.protocol.plans import sealed
 from gpu_worker.system.paths import DISCOVERY_SCRIPT
 from tests import leaks
 from tests.system.worker_tools import end_workers, hello, stop_worker
-from tests.unit.grids import Case
+from tests.unit.grids import CutGrid
 from tests.unit.test_patches_steps import SOURCE, GridShape, halo, launch
 
 SECONDS = 60.0
@@ -69,7 +69,7 @@ GPUS = json.loads(subprocess.run(["sh", DISCOVERY_SCRIPT], capture_output=True, 
 
 
 @dataclass
-class Node:
+class NodeWorker:
     """A worker; its daemon is started through the command ``within``, and its sessions have ``gpu``, or all devices."""
 
     path: Path
@@ -95,11 +95,12 @@ class Node:
 
 @contextlib.contextmanager
 def nodes(base: Path, count: int, hosts: Sequence[Sequence[str]] | None = None,
-          within: Sequence[tuple[str, ...]] | None = None) -> Iterator[list[Node]]:
+          within: Sequence[tuple[str, ...]] | None = None) -> Iterator[list[NodeWorker]]:
     """Start workers whose daemons know each other, unless ``hosts`` says what each is started with, and ``within``
     where.
     """
-    members = [Node(base / str(number), within[number] if within else (), GPUS[number % len(GPUS)] if GPUS else "")
+    members = [NodeWorker(base / str(number), within[number] if within else (),
+                          GPUS[number % len(GPUS)] if GPUS else "")
                for number in range(count)]
     try:
         for number, node in enumerate(members):
@@ -126,7 +127,7 @@ def opened(client: Client, key: bytes, exchange: str) -> bytes:
     return client.request(OpenWorld(client.next_number(), key, exchange))[0].address
 
 
-class Application:
+class NodesApp:
     """A session on some nodes, and a grid of which each has the blocks that it owns.
 
     Parameters
@@ -141,7 +142,8 @@ class Application:
         By which its nodes pass cells to each other.
     """
 
-    def __init__(self, session: str, members: Sequence[Node], case: Case, weight: float = 0.01, exchange: str = "mpi"):
+    def __init__(self, session: str, members: Sequence[NodeWorker], case: CutGrid, weight: float = 0.01,
+                 exchange: str = "mpi"):
         self.exchange = exchange
         self._addresses: dict[bytes, tuple[bytes, ...]] = {}
         self.session, self.nodes, self.case, self.weight = session, members, case, weight
@@ -158,7 +160,7 @@ class Application:
             client.close()
         self._pool.shutdown()
 
-    def __enter__(self) -> Application:
+    def __enter__(self) -> NodesApp:
         return self
 
     def __exit__(self, *_) -> None:
@@ -326,7 +328,7 @@ class Survivor:
         What the loop starts from.
     """
 
-    def __init__(self, app: Application, full: np.ndarray):
+    def __init__(self, app: NodesApp, full: np.ndarray):
         self.app, self.full = app, full
         self._numbers = itertools.count(1)
         self.recoveries = 0

@@ -39,7 +39,7 @@ from gpu_worker.protocol.messages import (
 from gpu_worker.protocol.payload import Payload, aligned, results
 from gpu_worker.protocol.plans import sealed
 from tests.grid_reference import numbered, padded
-from tests.mpi.nodes import Application, Node, nodes, opened
+from tests.mpi.nodes import NodesApp, NodeWorker, nodes, opened
 from tests.mpi.test_world import case_of
 from tests.unit.test_patches_steps import REGION, stepped
 from vispark import Grid
@@ -63,7 +63,7 @@ BOUNDARIES = (("periodic", "periodic"), ("mirrored", 7), (position, "mirrored"),
 
 
 @dataclass(frozen=True)
-class Exchanged:
+class ExchangeCase:
     """A case: how an axis is cut and continued, of each; the fields' dtypes; whether neighbours share a node."""
 
     splits: tuple[int, ...]
@@ -79,10 +79,10 @@ class Exchanged:
 
 
 #: In 1 to 3 dimensions, each width and each boundary on every axis.
-CASES = [Exchanged(((5,), (3, 2), (2, 3, 2))[dimensions - 1],
-                   tuple(1 + (width + axis) % 3 for axis in range(dimensions)),
-                   tuple(BOUNDARIES[(boundary + axis) % 4] for axis in range(dimensions)),
-                   FIELDS[(width + boundary) % 3], (width + boundary + dimensions) % 2 == 0)
+CASES = [ExchangeCase(((5,), (3, 2), (2, 3, 2))[dimensions - 1],
+                      tuple(1 + (width + axis) % 3 for axis in range(dimensions)),
+                      tuple(BOUNDARIES[(boundary + axis) % 4] for axis in range(dimensions)),
+                      FIELDS[(width + boundary) % 3], (width + boundary + dimensions) % 2 == 0)
          for dimensions, width, boundary in itertools.product((1, 2, 3), range(3), range(4))]
 
 #: A cell's number is made of all cells that the halo lets it see, in a fixed order.
@@ -117,7 +117,7 @@ def source() -> str:
 SOURCE = Module(source(), "seen.cu", (), (), ())
 
 
-def expected(case: Exchanged, fields: dict[str, np.ndarray]) -> np.ndarray:
+def expected(case: ExchangeCase, fields: dict[str, np.ndarray]) -> np.ndarray:
     """Return the numbers that the cells see, by NumPy."""
     whole = [padded(cells, case.halo, case.rules) for cells in fields.values()]
     numbers = np.zeros(case.shape, "u8")
@@ -131,7 +131,7 @@ def expected(case: Exchanged, fields: dict[str, np.ndarray]) -> np.ndarray:
 class Exchanges:
     """Cases on some nodes, all in one world of theirs."""
 
-    def __init__(self, members: list[Node], exchange: str = "mpi"):
+    def __init__(self, members: list[NodeWorker], exchange: str = "mpi"):
         self.clients = [node.connect(f"exchanges-{len(members)}") for node in members]
         self._key, self._vrdd = secrets.token_bytes(16), 0
         self._addresses = tuple(opened(client, self._key, exchange) for client in self.clients) \
@@ -143,7 +143,7 @@ class Exchanges:
             client.close()
         self._pool.shutdown()
 
-    def seen(self, case: Exchanged) -> tuple[np.ndarray, np.ndarray]:
+    def seen(self, case: ExchangeCase) -> tuple[np.ndarray, np.ndarray]:
         """Return the numbers that the cells see, and those that they should."""
         names = [f"f{at}" for at in range(len(case.dtypes))]
         grid = Grid(case.shape, case.splits, case.halo, case.rules, dict(zip(names, case.dtypes, strict=True)))
@@ -160,7 +160,7 @@ class Exchanges:
                 full[key.slices] = cells
         return full, expected(case, fields)
 
-    def _on_node(self, rank: int, case: Exchanged, grid: Grid, keys: list, fields: dict[str, np.ndarray]) -> list:
+    def _on_node(self, rank: int, case: ExchangeCase, grid: Grid, keys: list, fields: dict[str, np.ndarray]) -> list:
         """Return the numbers that the cells of a node's blocks see."""
         client = self.clients[rank]
         signatures = [Signature(tuple(Field(name, cells.dtype.str, key.shape) for name, cells in fields.items()))
@@ -202,7 +202,7 @@ class Exchanges:
 
 
 @pytest.fixture(scope="module")
-def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Node]]:
+def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[NodeWorker]]:
     with nodes(tmp_path_factory.mktemp("n"), 4) as members:
         yield members
 
@@ -212,11 +212,11 @@ def sent_by(client: Client) -> int:
 
 
 @pytest.mark.parametrize("count", [2, 4])
-def test_an_exchange_restores_the_coordinates(four: list[Node], count: int):
+def test_an_exchange_restores_the_coordinates(four: list[NodeWorker], count: int):
     check_cases(four[:count], "mpi", CASES)
 
 
-def check_cases(members: list[Node], exchange: str, cases: list[Exchanged]) -> None:
+def check_cases(members: list[NodeWorker], exchange: str, cases: list[ExchangeCase]) -> None:
     """Check that every cell of some cases sees what it should, and that the cells went from node to node."""
     exchanges, wrong = Exchanges(members, exchange), {}
     for case in cases:
@@ -233,12 +233,12 @@ def check_cases(members: list[Node], exchange: str, cases: list[Exchanged]) -> N
     assert all(sent)
 
 
-def test_a_loop_over_64_blocks_on_four_nodes_has_the_bits_of_one_block(four: list[Node]):
+def test_a_loop_over_64_blocks_on_four_nodes_has_the_bits_of_one_block(four: list[NodeWorker]):
     fields = []
     for count, splits in ((1, (1, 1, 1)), (4, (4, 4, 4))):
         case = case_of(count, (12, 9, 14), splits)
         full = np.random.default_rng(0).random(case.lattice.shape)
-        with Application(f"bits-{count}", four[:count], case) as app:
+        with NodesApp(f"bits-{count}", four[:count], case) as app:
             app.put(1, full)
             app.run((1, 2), app.loop(12), KeepStep(1, "u", "device"))
             fields.append(app.fetch(2))

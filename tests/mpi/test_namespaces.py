@@ -17,7 +17,7 @@ import pytest
 
 from gpu_worker.client.connection import administer, connect
 from gpu_worker.protocol.messages import CopyTo, KeepStep, Restore, Status
-from tests.mpi.nodes import Application, nodes
+from tests.mpi.nodes import NodesApp, nodes
 from tests.mpi.test_world import case_of, field
 from tests.system.worker_tools import hello
 from tests.unit.test_patches_steps import stepped
@@ -79,7 +79,7 @@ def test_halos_and_copies_of_snapshots_travel_between_two_hosts(tmp_path: Path):
         started = [("--listen", f"{here}:7700", "--hosts", f"{there}:7700", "--key", str(key))
                    for here, there in (ADDRESSES, ADDRESSES[::-1])]
         within = [("nsenter", "-t", str(holder), "-n") for holder in holders]
-        with nodes(tmp_path, 2, started, within) as members, Application("app", members, case) as app:
+        with nodes(tmp_path, 2, started, within) as members, NodesApp("app", members, case) as app:
             app.put(1, full)
             app.run((1, 2), app.loop(5), KeepStep(1, "u", "device"))
             before = [received(holder) for holder in holders]

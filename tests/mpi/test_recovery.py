@@ -20,7 +20,7 @@ from gpu_worker.protocol.errors import PartitionMissing, Unauthorized, VisparkEr
 from gpu_worker.protocol.messages import CopyTo, GetSnapshot, KeepStep, Release, Restore, Status
 from gpu_worker.protocol.wire import close_all
 from tests.chaos.arena import eventually
-from tests.mpi.nodes import Application, Node, Survivor, nodes
+from tests.mpi.nodes import NodesApp, NodeWorker, Survivor, nodes
 from tests.mpi.test_world import case_of, field
 from tests.system.worker_tools import SECRET, hello
 from tests.unit.test_patches_steps import stepped
@@ -32,13 +32,13 @@ KILLS = int(os.environ.get("VISPARK_KILLS", "6"))
 
 
 @pytest.fixture(scope="module")
-def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Node]]:
+def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[NodeWorker]]:
     with nodes(tmp_path_factory.mktemp("n"), 1) as members:
         yield members
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Node]]:
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[NodeWorker]]:
     with nodes(tmp_path_factory.mktemp("n"), 2) as members:
         yield members
 
@@ -47,7 +47,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Node]]:
 class Failing:
     """Nodes whose processes fail where they are told to."""
 
-    nodes: list[Node]
+    nodes: list[NodeWorker]
     directory: Path
 
     def arm(self, point: str, action: str = "kill") -> Path:
@@ -79,23 +79,23 @@ def expected(failing: Failing) -> np.ndarray:
 WEIGHT = 0.0005
 
 
-def undisturbed(members: list[Node], full: np.ndarray, steps: int) -> np.ndarray:
+def undisturbed(members: list[NodeWorker], full: np.ndarray, steps: int) -> np.ndarray:
     """Return the field after the loop where nothing happens."""
-    with Application(f"undisturbed-{steps}", members, case_of(len(members)), WEIGHT) as app:
+    with NodesApp(f"undisturbed-{steps}", members, case_of(len(members)), WEIGHT) as app:
         app.put(1, full)
         app.run((1, 2), app.loop(steps), KeepStep(1, "u", "device"), seconds=120.0)
         return app.fetch(2)
 
 
-def ask(app: Application, request: type, *arguments):
+def ask(app: NodesApp, request: type, *arguments):
     client = app.clients[0]
     return client.request(request(client.next_number(), *arguments))[0]
 
 
-def test_a_snapshot_outlives_the_process_that_took_it(one: list[Node]):
+def test_a_snapshot_outlives_the_process_that_took_it(one: list[NodeWorker]):
     case = case_of(1)
     full = field(case)
-    with Application("outlives", one, case) as app:
+    with NodesApp("outlives", one, case) as app:
         app.put(1, full)
         app.run((1, 2), app.loop(3), KeepStep(1, "u", "device"))
         for vrdd in (1, 2):                                             # blocks that lie alone, and windows of a patch
@@ -112,9 +112,9 @@ def test_a_snapshot_outlives_the_process_that_took_it(one: list[Node]):
         np.testing.assert_allclose(app.fetch(13), stepped(full, case, 5), rtol=1e-12)
 
 
-def test_the_snapshots_needed_are_held_until_they_are_released(one: list[Node]):
+def test_the_snapshots_needed_are_held_until_they_are_released(one: list[NodeWorker]):
     case = case_of(1)
-    with Application("needed", one, case) as app:
+    with NodesApp("needed", one, case) as app:
         app.put(1, field(case))
         for number in range(11, 15):
             app.save(1, number, (12, number - 1))
@@ -132,10 +132,10 @@ def test_the_snapshots_needed_are_held_until_they_are_released(one: list[Node]):
             ask(app, Restore, 12, 200, "u")
 
 
-def test_a_snapshot_outlives_its_daemon_as_long_as_its_process_lives(one: list[Node]):
+def test_a_snapshot_outlives_its_daemon_as_long_as_its_process_lives(one: list[NodeWorker]):
     case = case_of(1)
     full = field(case)
-    with Application("daemon", one, case) as app:
+    with NodesApp("daemon", one, case) as app:
         app.put(1, full)
         app.save(1, 11)
         os.kill(administer(Status(), runtime_dir=str(one[0].path)).pid, signal.SIGKILL)
@@ -145,13 +145,13 @@ def test_a_snapshot_outlives_its_daemon_as_long_as_its_process_lives(one: list[N
 
 
 @pytest.mark.parametrize("ends_before", [False, True])
-def test_a_snapshot_outlives_its_daemon_and_its_process_after_that(one: list[Node], ends_before: bool):
+def test_a_snapshot_outlives_its_daemon_and_its_process_after_that(one: list[NodeWorker], ends_before: bool):
     """Expect the next daemon to get what is complete from the process: what that took, or took over from the one before
     it.
     """
     case = case_of(1)
     full = field(case)
-    with Application(f"both-{ends_before}", one, case) as app:
+    with NodesApp(f"both-{ends_before}", one, case) as app:
         app.put(1, full)
         app.save(1, 11)
         if ends_before:
@@ -168,10 +168,10 @@ def test_a_snapshot_outlives_its_daemon_and_its_process_after_that(one: list[Nod
 
 
 @pytest.mark.parametrize("way", ["socket", "tcp"])
-def test_a_snapshot_outlives_its_node_on_another_one(two: list[Node], way: str):
+def test_a_snapshot_outlives_its_node_on_another_one(two: list[NodeWorker], way: str):
     case = case_of(2)
     full = field(case)
-    with Application(f"copied-{way}", two, case) as app, contextlib.ExitStack() as stack:
+    with NodesApp(f"copied-{way}", two, case) as app, contextlib.ExitStack() as stack:
         app.put(1, full)
         reach = None
         if way == "tcp":
@@ -197,9 +197,9 @@ def test_a_snapshot_outlives_its_node_on_another_one(two: list[Node], way: str):
     two[0].start("--hosts", str(two[1].path))
 
 
-def test_a_copy_outlives_the_daemon_that_holds_it(two: list[Node]):
+def test_a_copy_outlives_the_daemon_that_holds_it(two: list[NodeWorker]):
     case = case_of(2)
-    with Application("holder", two, case) as app:
+    with NodesApp("holder", two, case) as app:
         app.put(1, field(case))
         for number in (11, 12):
             assert app.save(1, number, (number - 1,), CopyTo("first", str(two[1].path), None)).copied
@@ -214,7 +214,7 @@ def test_a_copy_outlives_the_daemon_that_holds_it(two: list[Node]):
 def test_a_copy_that_its_holder_cannot_take_is_none_and_the_next_is_one(failing: Failing):
     case = case_of(2)
     full, members = field(case), failing.nodes
-    with Application("roomless", members, case) as app:
+    with NodesApp("roomless", members, case) as app:
         app.put(1, full)
         copy = CopyTo("first", str(members[1].path), None)
         failing.arm("copy-received", "error")
@@ -227,7 +227,7 @@ def test_a_copy_that_its_holder_cannot_take_is_none_and_the_next_is_one(failing:
         assert app.save(1, 12, (11,), copy).copied and held(members[1], app, 12, "first")
 
 
-def held(node: Node, app: Application, snapshot: int, owner: str = "") -> bool:
+def held(node: NodeWorker, app: NodesApp, snapshot: int, owner: str = "") -> bool:
     """Return whether a node's daemon has a snapshot, its own part or the owner's."""
     with pytest.MonkeyPatch.context() as patch, contextlib.suppress(PartitionMissing):
         patch.setenv("VISPARK_RUNTIME_DIR", str(node.path))
@@ -236,9 +236,9 @@ def held(node: Node, app: Application, snapshot: int, owner: str = "") -> bool:
     return False
 
 
-def test_whoever_waits_for_a_world_that_is_abandoned_is_told_at_once(two: list[Node]):
+def test_whoever_waits_for_a_world_that_is_abandoned_is_told_at_once(two: list[NodeWorker]):
     case = case_of(2)
-    with Application("abandoned", two, case) as app:
+    with NodesApp("abandoned", two, case) as app:
         app.put(1, field(case), ranks=[1])                              # so that the first one refuses, and starts none
         with pytest.raises(ExceptionGroup) as raised:
             app.run((1, 2), app.loop(1), KeepStep(1, "u", "device"), seconds=600.0)
@@ -247,10 +247,10 @@ def test_whoever_waits_for_a_world_that_is_abandoned_is_told_at_once(two: list[N
         assert "lost" in messages[WorldLost] and "deadline" not in messages[WorldLost]
 
 
-def test_snapshots_are_for_those_who_have_the_secret(one: list[Node], monkeypatch: pytest.MonkeyPatch):
+def test_snapshots_are_for_those_who_have_the_secret(one: list[NodeWorker], monkeypatch: pytest.MonkeyPatch):
     case = case_of(1)
     monkeypatch.setenv("VISPARK_RUNTIME_DIR", str(one[0].path))
-    with Application("secret", one, case) as app:
+    with NodesApp("secret", one, case) as app:
         app.put(1, field(case))
         app.save(1, 1)
         for session, secret in (("secret", b"x" * 32), ("another", b"s" * 32)):
@@ -258,17 +258,17 @@ def test_snapshots_are_for_those_who_have_the_secret(one: list[Node], monkeypatc
                 exchange_descriptors(GetSnapshot(session, secret, 1))
 
 
-def test_a_snapshot_beside_a_loop_changes_nothing(one: list[Node]):
+def test_a_snapshot_beside_a_loop_changes_nothing(one: list[NodeWorker]):
     case = case_of(1)
     full = field(case)
-    with Application("beside", one, case, WEIGHT) as app:
+    with NodesApp("beside", one, case, WEIGHT) as app:
         survivor = Survivor(app, full)
         result = survivor.run(200, 10)
         assert survivor.complete is not None and not survivor.recoveries
         np.testing.assert_array_equal(result, undisturbed(one, full, 200))
 
 
-def test_kills_at_random_moments_leave_the_same_bits(two: list[Node]):
+def test_kills_at_random_moments_leave_the_same_bits(two: list[NodeWorker]):
     """Device processes and ranks die at any time; the final field is that of an undisturbed run."""
     seed = int(os.environ.get("VISPARK_SEED", time.time_ns() % 10**6))
     print(f"VISPARK_SEED={seed} VISPARK_KILLS={KILLS}")
@@ -278,10 +278,10 @@ def test_kills_at_random_moments_leave_the_same_bits(two: list[Node]):
     while kills < KILLS:
         run += 1
         stop = threading.Event()
-        with Application(f"kills-{run}", two, case, WEIGHT) as app:
+        with NodesApp(f"kills-{run}", two, case, WEIGHT) as app:
             survivor = Survivor(app, full)
 
-            def killer(app: Application = app, stop: threading.Event = stop) -> None:
+            def killer(app: NodesApp = app, stop: threading.Event = stop) -> None:
                 nonlocal kills
                 while kills < KILLS and not stop.wait(choice.uniform(0.2, 5.0)):
                     victims = app.ranks() if choice.random() < 0.4 else [client.pid for client in app.clients]
@@ -307,7 +307,7 @@ def test_kills_at_random_moments_leave_the_same_bits(two: list[Node]):
                                    "halo-packed", "halo-moved", "world-starting"])
 def test_a_kill_at_each_point_leaves_the_same_bits(failing: Failing, expected: np.ndarray, point: str):
     case, session = case_of(2), f"points-{point}"
-    with Application(session, failing.nodes, case, WEIGHT) as app:
+    with NodesApp(session, failing.nodes, case, WEIGHT) as app:
         survivor = Survivor(app, field(case))
         armed = failing.arm(point)
         np.testing.assert_array_equal(survivor.run(60, 10), expected)
@@ -316,6 +316,6 @@ def test_a_kill_at_each_point_leaves_the_same_bits(failing: Failing, expected: n
         finish(hello(session, device="host"), runtime_dir=str(node.path))
 
 
-def test_a_snapshot_that_is_gone_is_said_to_be(one: list[Node]):
-    with Application("gone", one, case_of(1)) as app, pytest.raises(VisparkError, match="no snapshot 5"):
+def test_a_snapshot_that_is_gone_is_said_to_be(one: list[NodeWorker]):
+    with NodesApp("gone", one, case_of(1)) as app, pytest.raises(VisparkError, match="no snapshot 5"):
         ask(app, Restore, 5, 6, "u")

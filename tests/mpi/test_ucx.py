@@ -15,10 +15,10 @@ from gpu_worker.commands.status import status
 from gpu_worker.protocol.errors import OptionError, PartitionMissing, WorldLost
 from gpu_worker.protocol.grids import Phase
 from gpu_worker.protocol.messages import KeepStep, Ran
-from tests.mpi.nodes import DEVICE, Application, Node, Survivor, nodes, opened
+from tests.mpi.nodes import DEVICE, NodesApp, NodeWorker, Survivor, nodes, opened
 from tests.mpi.test_exchange import CASES, check_cases
 from tests.mpi.test_world import called, case_of, field
-from tests.unit.grids import Case
+from tests.unit.grids import CutGrid
 from tests.unit.test_patches_steps import assert_stepped, halo, stepped
 
 pytest.importorskip("libucx")
@@ -39,7 +39,7 @@ def failpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=TRANSPORTS)
 def two(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory,
-        failpoints: Path) -> Iterator[list[Node]]:
+        failpoints: Path) -> Iterator[list[NodeWorker]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UCX_TLS", TRANSPORTS[request.param])
         patch.setenv("VISPARK_FAILPOINTS", str(failpoints))
@@ -47,15 +47,15 @@ def two(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
             yield members
 
 
-def application(session: str, members: list[Node], case: Case, weight: float = 0.01) -> Application:
-    return Application(session, members, case, weight, "ucx")
+def application(session: str, members: list[NodeWorker], case: CutGrid, weight: float = 0.01) -> NodesApp:
+    return NodesApp(session, members, case, weight, "ucx")
 
 
-def test_an_exchange_restores_the_coordinates(two: list[Node]):
+def test_an_exchange_restores_the_coordinates(two: list[NodeWorker]):
     check_cases(two, "ucx", CASES)
 
 
-def test_a_report_says_what_messages_go_over(two: list[Node], request: pytest.FixtureRequest):
+def test_a_report_says_what_messages_go_over(two: list[NodeWorker], request: pytest.FixtureRequest):
     expected = {"tcp": "tcp/", "shared memory": "/memory", "CUDA IPC": "cuda_ipc/"}[request.node.callspec.params["two"]]
     with application("way", two, case_of(2)) as app:
         assert [report.exchange for report in app.reports()] == ["", ""]
@@ -68,7 +68,7 @@ def test_a_report_says_what_messages_go_over(two: list[Node], request: pytest.Fi
         assert "  cells to other nodes: " in shown and f" bytes by {app.reports()[0].exchange}\n" in shown
 
 
-def test_a_loop_has_the_bits_of_one_block(two: list[Node]):
+def test_a_loop_has_the_bits_of_one_block(two: list[NodeWorker]):
     """Compare bits as a test of the exchange does over MPI."""
     fields = []
     for count, splits in ((1, (1, 1, 1)), (2, (4, 2, 3))):
@@ -86,14 +86,14 @@ def test_a_loop_has_the_bits_of_one_block(two: list[Node]):
     np.testing.assert_array_equal(fields[0], fields[2])
 
 
-def test_calls_that_come_again_are_done_again(two: list[Node]):
+def test_calls_that_come_again_are_done_again(two: list[NodeWorker]):
     with application("both", two, case_of(2)) as both:
         result, counts = called(both, 0, both.loop(3))
         assert min(counts) >= 5
         np.testing.assert_allclose(result, stepped(field(both.case), both.case, 36), rtol=1e-9)
 
 
-def test_a_loop_ends_on_all_nodes_at_once(two: list[Node]):
+def test_a_loop_ends_on_all_nodes_at_once(two: list[NodeWorker]):
     case = case_of(2, widths=(0, 0, 1))
     full = field(case, 2)
     changes = [np.abs(stepped(full, case, step) - stepped(full, case, step - 1)).max() for step in range(1, 9)]
@@ -103,7 +103,7 @@ def test_a_loop_ends_on_all_nodes_at_once(two: list[Node]):
         assert [reply.iterated[0].steps for reply, _ in replies] == [6, 6]
 
 
-def test_large_faces(two: list[Node]):
+def test_large_faces(two: list[NodeWorker]):
     """Exchange faces that UCX sends by rendezvous: 2 MiB each."""
     case = case_of(2, (4, 512, 512), (2, 1, 1), (1, 0, 0))
     full = field(case)
@@ -115,7 +115,7 @@ def test_large_faces(two: list[Node]):
         assert min(app.sent()) >= 4 * 512 * 512 * 8
 
 
-class Supervised(Application):
+class Supervised(NodesApp):
     """An application that tells others of a loss only where a process is stopped, which its daemon then ends."""
 
     def _abandon(self, key: bytes, lost: int) -> None:
@@ -129,7 +129,7 @@ class Supervised(Application):
 class Interrupted(Survivor):
     """A survivor of a failure that is armed when the first snapshot is complete, and again if no other rank saw it."""
 
-    def __init__(self, app: Application, full: np.ndarray, armed: Path, action: str):
+    def __init__(self, app: NodesApp, full: np.ndarray, armed: Path, action: str):
         super().__init__(app, full)
         self._armed, self._action = armed, action
         self._further = [action] * 2
@@ -159,7 +159,7 @@ class Interrupted(Survivor):
 @pytest.mark.parametrize(("action", "reason"), [("kill", "is lost, and with it the world"),
                                                 ("stop", "no sign of life for")])
 def test_a_process_lost_in_an_exchange_is_noticed_and_the_loop_goes_on(
-        two: list[Node], failpoints: Path, action: str, reason: str):
+        two: list[NodeWorker], failpoints: Path, action: str, reason: str):
     """Long before the plan's deadline, from the newest snapshot, to the same bits."""
     case = case_of(2)
     full = field(case)
@@ -177,7 +177,7 @@ def test_a_process_lost_in_an_exchange_is_noticed_and_the_loop_goes_on(
         assert survivor.seconds < (5 if action == "kill" else 30)
 
 
-def test_a_process_that_leaves_is_noticed_by_one_that_waits(two: list[Node]):
+def test_a_process_that_leaves_is_noticed_by_one_that_waits(two: list[NodeWorker]):
     case = case_of(2)
     with application("leaves", two, case) as app:
         app.put(1, field(case), ranks=[0])
@@ -186,13 +186,13 @@ def test_a_process_that_leaves_is_noticed_by_one_that_waits(two: list[Node]):
         assert {type(error) for error in failed.value.exceptions} == {WorldLost, PartitionMissing}
 
 
-def test_an_exchange_that_nobody_knows(two: list[Node]):
+def test_an_exchange_that_nobody_knows(two: list[NodeWorker]):
     with application("unknown", two, case_of(2)) as app, \
             pytest.raises(OptionError, match="no exchange is called 'nccl'; the known ones are mpi, ucx"):
         opened(app.clients[0], b"k" * 16, "nccl")
 
 
-def test_a_world_that_was_not_opened_or_whose_ends_are_others(two: list[Node]):
+def test_a_world_that_was_not_opened_or_whose_ends_are_others(two: list[NodeWorker]):
     case = case_of(2)
     with application("closed", two, case) as app:
         app.put(1, field(case))

@@ -23,37 +23,37 @@ from gpu_worker.protocol.errors import NodeSilent, NotFinite, OptionError, Parti
 from gpu_worker.protocol.grids import ExchangeStep, Phase, StencilStep
 from gpu_worker.protocol.messages import KeepStep, Release, Step
 from gpu_worker.protocol.plans import CheckFiniteStep
-from tests.mpi.nodes import Application, Node, nodes
+from tests.mpi.nodes import NodesApp, NodeWorker, nodes
 from tests.system.worker_tools import eventually
-from tests.unit.grids import AXES, Case
+from tests.unit.grids import AXES, CutGrid
 from tests.unit.test_patches_steps import halo, stepped
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
 
 
-def case_of(count: int, shape=(12, 9, 10), splits=(2, 3, 2), widths=(2, 1, 3), **changes) -> Case:
+def case_of(count: int, shape=(12, 9, 10), splits=(2, 3, 2), widths=(2, 1, 3), **changes) -> CutGrid:
     """Return a grid whose blocks are dealt to some nodes in turn, so that every node has all the others beside it."""
     blocks = int(np.prod(splits))
     rules = ((PERIODIC,) * 2, (MIRRORED, GIVEN), (GIVEN, MIRRORED))
-    case = Case(Lattice(shape, splits), widths, rules, tuple((-10 - axis, -20 - axis) for axis in AXES), False,
-                tuple(number % count for number in range(blocks)))
+    case = CutGrid(Lattice(shape, splits), widths, rules, tuple((-10 - axis, -20 - axis) for axis in AXES), False,
+                   tuple(number % count for number in range(blocks)))
     return replace(case, **changes)
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Node]]:
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[NodeWorker]]:
     with nodes(tmp_path_factory.mktemp("n"), 2) as members:
         yield members
 
 
-def field(case: Case, seed: int = 0) -> np.ndarray:
+def field(case: CutGrid, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).random(case.lattice.shape)
 
 
-def test_steps_and_loops_over_two_nodes(two: list[Node]):
+def test_steps_and_loops_over_two_nodes(two: list[NodeWorker]):
     case = case_of(2)
     full = field(case)
-    with Application("app", two, case) as app:
+    with NodesApp("app", two, case) as app:
         app.put(1, full)
         app.run((1, 2), ExchangeStep("exchange", (halo(case, False),)), StencilStep("around", 0),
                 KeepStep(1, "u", "device"))
@@ -72,7 +72,7 @@ def test_a_schedulers_job_around_the_daemons_is_not_asked_for_hosts(tmp_path: Pa
     monkeypatch.setenv("PRTE_MCA_plm", "slurm")
     with nodes(tmp_path, 2) as inside:
         case = case_of(2)
-        with Application("inside", inside, case) as app:
+        with NodesApp("inside", inside, case) as app:
             app.put(1, field(case))
             app.run((1, 2), app.loop(1), KeepStep(1, "u", "device"))
 
@@ -85,7 +85,7 @@ def test_programs_of_a_world_have_folders_of_their_own(tmp_path: Path, monkeypat
     monkeypatch.setenv("TMPDIR", str(folder))
     with nodes(tmp_path, 2) as inside:
         case = case_of(2)
-        with Application("folders", inside, case) as app:
+        with NodesApp("folders", inside, case) as app:
             app.put(1, field(case))
             app.run((1, 2), app.loop(1), KeepStep(1, "u", "device"))
             own = [path for path in folder.iterdir() if path.name.startswith("vispark-world-")]
@@ -105,21 +105,21 @@ def test_mpi_itself_over_ucx_as_where_there_is_rdma(tmp_path: Path, monkeypatch:
         monkeypatch.setenv(name, value)
     with nodes(tmp_path, 2) as members:
         case = case_of(2)
-        with Application("rdma", members, case) as app:
+        with NodesApp("rdma", members, case) as app:
             app.put(1, field(case))
             app.run((1, 2), app.loop(4), KeepStep(1, "u", "device"))
             np.testing.assert_allclose(app.fetch(2), stepped(field(case), case, 4), rtol=1e-11)
             assert all(app.sent())
 
 
-def test_a_loop_with_more_exchanges_than_are_kept(two: list[Node]):
+def test_a_loop_with_more_exchanges_than_are_kept(two: list[NodeWorker]):
     case = case_of(2)
     full = halo(case, False)
     # Each phase exchanges some cells twice, and so moves a number of bytes of its own.
     some = [replace(full, below=widths, above=widths) for widths in itertools.product(range(3), range(2), range(1, 4))]
     phases = tuple(Phase(f"phase {number}", (each, full), 0) for number, each in enumerate(some))
     assert len(phases) > KEPT
-    with Application("many", two, case, weight=0.001) as app:
+    with NodesApp("many", two, case, weight=0.001) as app:
         app.put(1, field(case))
         app.run((1, 2), app.loop(3, phases=phases), KeepStep(1, "u", "device"))
         app.run((1, 3), app.loop(3 * len(phases)), KeepStep(1, "u", "device"))
@@ -127,29 +127,29 @@ def test_a_loop_with_more_exchanges_than_are_kept(two: list[Node]):
 
 
 @pytest.mark.parametrize(("widths", "rule"), [((0, 0, 1), PERIODIC), ((1, 1, 1), GIVEN), ((3, 2, 2), MIRRORED)])
-def test_widths_and_boundaries(two: list[Node], widths: tuple[int, ...], rule: str):
+def test_widths_and_boundaries(two: list[NodeWorker], widths: tuple[int, ...], rule: str):
     case = case_of(2, widths=widths, rules=((rule, rule),) * 3, splits=(3, 2, 2), shape=(13, 7, 8))
-    with Application(f"widths-{rule}-{sum(widths)}", two, case) as app:
+    with NodesApp(f"widths-{rule}-{sum(widths)}", two, case) as app:
         app.put(1, field(case))
         app.run((1, 2), app.loop(3), KeepStep(1, "u", "device"))
         np.testing.assert_allclose(app.fetch(2), stepped(field(case), case, 3), rtol=1e-11, atol=1e-9)
 
 
-def test_a_loop_ends_on_all_nodes_at_once(two: list[Node]):
+def test_a_loop_ends_on_all_nodes_at_once(two: list[NodeWorker]):
     case = case_of(2, widths=(0, 0, 1))
     full = field(case, 2)
     changes = [np.abs(stepped(full, case, step) - stepped(full, case, step - 1)).max() for step in range(1, 9)]
-    with Application("until", two, case) as app:
+    with NodesApp("until", two, case) as app:
         app.put(1, full)
         replies = app.run((1, 2), app.loop(20, until=changes[5] * 1.0001, every=2), KeepStep(1, "u", "device"))
         assert [reply.iterated[0].steps for reply, _ in replies] == [6, 6]
         assert [reply.iterated[0].change for reply, _ in replies] == pytest.approx([changes[5]] * 2)
 
 
-def test_a_world_goes_on_after_what_all_its_nodes_raise(two: list[Node]):
+def test_a_world_goes_on_after_what_all_its_nodes_raise(two: list[NodeWorker]):
     case = case_of(2)
     full = field(case)
-    with Application("alike", two, case) as app:
+    with NodesApp("alike", two, case) as app:
         app.put(1, np.where(np.arange(full.size).reshape(full.shape) == 7, np.inf, full))
         app.put(2, full)
         with pytest.raises(ExceptionGroup) as failed:
@@ -168,12 +168,12 @@ def test_a_world_goes_on_after_what_all_its_nodes_raise(two: list[Node]):
         np.testing.assert_allclose(app.fetch(3), stepped(full, case, 2), rtol=1e-11)
 
 
-def test_two_applications_at_once_neither_wait_for_nor_mix_with_each_other(two: list[Node]):
+def test_two_applications_at_once_neither_wait_for_nor_mix_with_each_other(two: list[NodeWorker]):
     case = case_of(2)
 
     def run(name: str, order: int) -> None:
         # One knows the nodes in the other order, so that its plans reach them the other way round.
-        with Application(name, two[::order], case) as app:
+        with NodesApp(name, two[::order], case) as app:
             full = field(case, order + 5)
             app.put(1, full)
             for vrdd in range(1, 15):
@@ -185,7 +185,7 @@ def test_two_applications_at_once_neither_wait_for_nor_mix_with_each_other(two: 
             done.result(120)
 
 
-def called(app: Application, first: int, *steps: Step, late: int = 0) -> tuple[np.ndarray, list[int]]:
+def called(app: NodesApp, first: int, *steps: Step, late: int = 0) -> tuple[np.ndarray, list[int]]:
     """Return the field after twelve calls, each behind the one before, and the number of them that each node did again
     as it was noted.
 
@@ -203,8 +203,8 @@ def called(app: Application, first: int, *steps: Step, late: int = 0) -> tuple[n
     return result, [report.repeated - count for report, count in zip(app.reports(), before, strict=True)]
 
 
-def test_calls_that_come_again_are_done_again_as_on_one_node(two: list[Node]):
-    with Application("alone", two[:1], case_of(1)) as alone, Application("both", two, case_of(2)) as both:
+def test_calls_that_come_again_are_done_again_as_on_one_node(two: list[NodeWorker]):
+    with NodesApp("alone", two[:1], case_of(1)) as alone, NodesApp("both", two, case_of(2)) as both:
         for first, count, steps in ((0, 3, (both.loop(3),)),
                                     (100, 1,
                                      (ExchangeStep("exchange", (halo(both.case, False),)), StencilStep("around", 0)))):
@@ -219,10 +219,10 @@ def test_calls_that_come_again_are_done_again_as_on_one_node(two: list[Node]):
             np.testing.assert_array_equal(result, field_alone)
 
 
-def test_calls_are_noted_anew_in_another_world(two: list[Node]):
+def test_calls_are_noted_anew_in_another_world(two: list[NodeWorker]):
     case = case_of(2)
     full = field(case)
-    with Application("renewed", two, case) as app:
+    with NodesApp("renewed", two, case) as app:
         app.put(1, full)
         for vrdd in range(1, 17):
             if vrdd == 9:
@@ -240,10 +240,10 @@ def test_calls_are_noted_anew_in_another_world(two: list[Node]):
 
 
 @pytest.mark.parametrize("whom", ["process", "rank"])
-def test_the_survivor_notices_at_once_and_goes_on(two: list[Node], whom: str):
+def test_the_survivor_notices_at_once_and_goes_on(two: list[NodeWorker], whom: str):
     case = case_of(2)
     full = field(case)
-    with Application(f"kill-{whom}", two, case) as app:
+    with NodesApp(f"kill-{whom}", two, case) as app:
         app.put(1, full)
         app.run((1, 2), app.loop(5), KeepStep(1, "u", "device"))
         survivor = app.clients[0]
@@ -264,9 +264,9 @@ def test_the_survivor_notices_at_once_and_goes_on(two: list[Node], whom: str):
         assert app.clients[0] is survivor and survivor.pid
 
 
-def test_a_rank_that_stops_is_given_up_at_the_deadline(two: list[Node]):
+def test_a_rank_that_stops_is_given_up_at_the_deadline(two: list[NodeWorker]):
     case = case_of(2)
-    with Application("stopped", two, case) as app:
+    with NodesApp("stopped", two, case) as app:
         app.put(1, field(case))
         app.run((1, 2), app.loop(5), KeepStep(1, "u", "device"))
         stopped = app.ranks()
@@ -287,7 +287,7 @@ def test_a_node_that_nobody_knows_or_that_does_not_answer(tmp_path: Path, hosts:
     key.chmod(0o600)
     with nodes(tmp_path, 2, [("--hosts", hosts, "--key", str(key)) if hosts else (), ()]) as others:
         case = case_of(2)
-        with Application("others", others, case) as app:
+        with NodesApp("others", others, case) as app:
             app.put(1, field(case))
             with pytest.raises(ExceptionGroup) as failed:
                 app.run((1, 2), app.loop(1), KeepStep(1, "u", "device"), seconds=10.0)

@@ -16,11 +16,11 @@ from tests import leaks, loggers
 
 
 @pytest.fixture
-def before() -> leaks.Snapshot:
-    return leaks.Snapshot.take()
+def before() -> leaks.ProcessSnapshot:
+    return leaks.ProcessSnapshot.take()
 
 
-def _left(before: leaks.Snapshot) -> str:
+def _left(before: leaks.ProcessSnapshot) -> str:
     return "\n".join(before.leaked(patience=0))
 
 

@@ -20,7 +20,11 @@ SOURCES = {path: (ROOT / path).read_text(encoding="utf-8") for path in FILES}
 
 
 def test_no_two_classes_or_types_have_one_name():
-    assert {name: places for name, places in words.classes(SOURCES).items() if len(places) > 1} == {}
+    # benchmarks/unseen has programs as users write them, who know none of our names.
+    sources = {path: (ROOT / path).read_text(encoding="utf-8") for path in REPOSITORY
+               if path.endswith(".py") and not path.startswith("benchmarks/unseen/")}
+    assert {"tests/policy/words.py", "benchmarks/loops.py"} <= sources.keys()
+    assert {name: places for name, places in words.classes(sources).items() if len(places) > 1} == {}
 
 
 def test_an_idea_has_the_word_of_the_field():

@@ -12,7 +12,7 @@ from tests.property.differential import campaign, data, report, verdicts
 from tests.property.differential.coverage import nodes
 from tests.property.differential.dealing import Unit
 from tests.property.differential.functions import draw
-from tests.property.differential.hands import Done, Lost, Task, by_hands
+from tests.property.differential.hands import FinishedTask, Lost, UnitTask, by_hands
 from tests.property.differential.probes import PROBES
 
 #: Functions in a unit, and units.
@@ -69,15 +69,15 @@ def test_a_function_is_drawn_again_from_its_name():
 
 
 def test_a_unit_that_ends_its_process_is_halved_down_to_the_function():
-    def work(task: Task) -> int:
+    def work(task: UnitTask) -> int:
         if task.low <= 5 < task.high:
             os._exit(3)
         return task.high - task.low
 
-    outcomes = list(by_hands(work, iter([Task(Unit("lost", 0), "host", 0, 9)]), 1))
+    outcomes = list(by_hands(work, iter([UnitTask(Unit("lost", 0), "host", 0, 9)]), 1))
     lost = [one for one in outcomes if isinstance(one, Lost)]
     assert [(one.task.low, one.task.high, one.words) for one in lost] == [(5, 6, "ended with 3")]
-    assert sum(one.result for one in outcomes if isinstance(one, Done)) == 8
+    assert sum(one.result for one in outcomes if isinstance(one, FinishedTask)) == 8
 
 
 def test_a_report_has_what_the_shortest_template_says_and_reads_each_verdict_a_few_times():
@@ -86,21 +86,21 @@ def test_a_report_has_what_the_shortest_template_says_and_reads_each_verdict_a_f
     """
     reads = []
 
-    class Counted(dict):
+    class CountedDict(dict):
         def items(self):
             reads.append(len(self))
             return super().items()
 
-    def key(text: str, dtype: str) -> verdicts.Key:
-        return verdicts.Key(text, dtype, dtype, 3)
+    def key(text: str, dtype: str) -> verdicts.VerdictKey:
+        return verdicts.VerdictKey(text, dtype, dtype, 3)
 
     named = frozenset({"numpy.sin"})
-    markdown = report.impossible(campaign.Tally(), Counted({
-        key("np.sin({a})", "float32"): verdicts.Verdict(verdicts.RUNS, names=named),
-        key("np.sin({a})", "int8"): verdicts.Verdict(verdicts.RAISES, "short"),
-        key("np.sin({a} + 1)", "float32"): verdicts.Verdict(verdicts.RUNS, names=named),
-        key("np.sin({a} + 1)", "int8"): verdicts.Verdict(verdicts.LACKS, "long"),
-        key("np.sin({a} + 1)", "int16"): verdicts.Verdict(verdicts.LACKS, "long")}))
+    markdown = report.impossible(campaign.Tally(), CountedDict({
+        key("np.sin({a})", "float32"): verdicts.Judged(verdicts.RUNS, names=named),
+        key("np.sin({a})", "int8"): verdicts.Judged(verdicts.RAISES, "short"),
+        key("np.sin({a} + 1)", "float32"): verdicts.Judged(verdicts.RUNS, names=named),
+        key("np.sin({a} + 1)", "int8"): verdicts.Judged(verdicts.LACKS, "long"),
+        key("np.sin({a} + 1)", "int16"): verdicts.Judged(verdicts.LACKS, "long")}))
     assert f"| `numpy.sin` | int8 | `{verdicts.RAISES}: short` |" in markdown.splitlines()
     assert f"| `numpy.sin` | int16 | `{verdicts.LACKS}: long` |" in markdown.splitlines()
     assert len(reads) <= 4

@@ -55,7 +55,7 @@ FOLDS = ("reduce", "sum", "aggregate")
 
 
 @dataclass(frozen=True)
-class Case:
+class FusedCase:
     """Records by partition, the operations on them, and what is asked in the end."""
 
     kind: str
@@ -67,7 +67,7 @@ class Case:
 
 
 @st.composite
-def cases(draw) -> Case:
+def cases(draw) -> FusedCase:
     kind = draw(st.sampled_from(["numbers", "rows", "blocks"]))
     keyed = draw(st.booleans())
     number = st.integers(-2, 2).map(float)
@@ -82,10 +82,10 @@ def cases(draw) -> Case:
     # Blocks of different shapes have no sum.
     lasts = {"numbers": ["", "pair"], "rows": ["", "vreduce"],
              "blocks": ["vreduce"] if action in FOLDS else ["", "vreduce"]}[kind]
-    return Case(kind, keyed, partitions, steps, draw(st.sampled_from(lasts)), action)
+    return FusedCase(kind, keyed, partitions, steps, draw(st.sampled_from(lasts)), action)
 
 
-def mapped(rdd: RDD, case: Case, function: Callable, *arguments: Any) -> RDD:
+def mapped(rdd: RDD, case: FusedCase, function: Callable, *arguments: Any) -> RDD:
     """Apply ``vmap`` as it is on an RDD of plain records."""
     def one(value):
         if case.kind != "blocks":
@@ -99,7 +99,7 @@ def folded_inside(value):
     return np.add.reduce(value, axis=0)
 
 
-def run(rdd: RDD, case: Case) -> object:
+def run(rdd: RDD, case: FusedCase) -> object:
     gpu = isinstance(rdd, VRDD)
     for step in case.steps:
         if step in MAPS:
@@ -122,7 +122,7 @@ def run(rdd: RDD, case: Case) -> object:
     return asked(rdd, case)
 
 
-def asked(rdd: RDD, case: Case) -> object:
+def asked(rdd: RDD, case: FusedCase) -> object:
     match case.action:
         case "collect":
             return exact(rdd.collect())
@@ -158,15 +158,17 @@ def outcome(action: Callable[[], object]) -> object:
 @pytest.mark.timeout(120 + 20 * EXAMPLES)
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases())
-@example(Case("blocks", True, [[(0, np.ones((3, 2)))], [], [(1, np.ones((1, 2)))]], ["plus 1", "twice"], "vreduce",
-              "reduce"))
-@example(Case("blocks", False, [[np.ones((0, 2))], [np.ones((2, 2))]], ["square"], "vreduce", "sum"))
-@example(Case("blocks", False, [[np.ones((0, 2))], [np.ones((3, 2))]], [], "vreduce", "aggregate"))
-@example(Case("numbers", True, [[(0, 1.0), (1, -2.0)], [(2, 2.0)]], ["twice", "cache", "square"], "pair", "reduce"))
-@example(Case("numbers", False, [[1.0, -2.0], []], ["twice"], "pair", "count"))
-@example(Case("numbers", True, [[(0, 1.0)], [(2, -1.0), (0, 2.0)]], [], "pair", "count"))
-@example(Case("rows", False, [[np.ones(3), np.zeros(3)], [np.ones(3)]], ["twice", "dtoh", "plus 1"], "", "aggregate"))
-def test_equal_results(sc: SparkContext, case: Case):
+@example(FusedCase("blocks", True, [[(0, np.ones((3, 2)))], [], [(1, np.ones((1, 2)))]], ["plus 1", "twice"], "vreduce",
+                   "reduce"))
+@example(FusedCase("blocks", False, [[np.ones((0, 2))], [np.ones((2, 2))]], ["square"], "vreduce", "sum"))
+@example(FusedCase("blocks", False, [[np.ones((0, 2))], [np.ones((3, 2))]], [], "vreduce", "aggregate"))
+@example(FusedCase("numbers", True, [[(0, 1.0), (1, -2.0)], [(2, 2.0)]], ["twice", "cache", "square"], "pair",
+                   "reduce"))
+@example(FusedCase("numbers", False, [[1.0, -2.0], []], ["twice"], "pair", "count"))
+@example(FusedCase("numbers", True, [[(0, 1.0)], [(2, -1.0), (0, 2.0)]], [], "pair", "count"))
+@example(FusedCase("rows", False, [[np.ones(3), np.zeros(3)], [np.ones(3)]], ["twice", "dtoh", "plus 1"], "",
+                   "aggregate"))
+def test_equal_results(sc: SparkContext, case: FusedCase):
     plain = in_partitions(sc, case.partitions)
     expected = outcome(lambda: run(plain, case))
     assert outcome(lambda: run(plain.cache("GPU"), case)) == expected

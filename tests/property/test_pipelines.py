@@ -79,7 +79,7 @@ def values(draw, form: str) -> st.SearchStrategy:
 
 
 @dataclass(frozen=True)
-class Data:
+class Records:
     """Records by partition, and what form their values have."""
 
     form: str
@@ -88,7 +88,7 @@ class Data:
 
 
 @st.composite
-def datasets(draw) -> Data:
+def datasets(draw) -> Records:
     form = draw(st.sampled_from(["number", "scalar", "row", "block", "tuple", "dict"]))
     keyed = draw(st.booleans())
     partitions = []
@@ -96,7 +96,7 @@ def datasets(draw) -> Data:
         value = draw(values(form))
         record = st.tuples(st.integers(0, 3) | st.sampled_from(["a", (1, "b")]), value) if keyed else value
         partitions.append(draw(st.lists(record, max_size=4)))
-    return Data(form, keyed, partitions)
+    return Records(form, keyed, partitions)
 
 
 # -- operations of an RDD ---------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def double(record: object, keyed: bool) -> object:
 
 
 @dataclass(frozen=True)
-class Step:
+class PipelineStep:
     """One operation: of Spark, or (marked by ``gpu``) one that changes nothing but where the data is."""
 
     name: str
@@ -132,26 +132,26 @@ class Step:
 
 
 STEPS = [
-    Step("map", lambda rdd, keyed: rdd.map(lambda record: double(record, keyed))),
-    Step("filter", lambda rdd, _: rdd.filter(lambda record: digest(record) % 3)),
-    Step("flatMap", lambda rdd, _: rdd.flatMap(lambda record: [record] * (digest(record) % 3))),
-    Step("mapPartitions", lambda rdd, _: rdd.mapPartitions(lambda records: list(records)[::-1])),
-    Step("sample", lambda rdd, _: rdd.sample(True, 0.8, seed=11)),
-    Step("drawn", lambda rdd, _: rdd.sample(False, 0.6, seed=5)),
-    Step("split", lambda rdd, _: rdd.randomSplit([3, 1, 2], seed=7)[0]),
-    Step("union", lambda rdd, _: rdd.union(rdd)),
-    Step("coalesce", lambda rdd, _: rdd.coalesce(2)),
-    Step("cache", lambda rdd, _: rdd if isinstance(rdd, VRDD) else rdd.cache()),
+    PipelineStep("map", lambda rdd, keyed: rdd.map(lambda record: double(record, keyed))),
+    PipelineStep("filter", lambda rdd, _: rdd.filter(lambda record: digest(record) % 3)),
+    PipelineStep("flatMap", lambda rdd, _: rdd.flatMap(lambda record: [record] * (digest(record) % 3))),
+    PipelineStep("mapPartitions", lambda rdd, _: rdd.mapPartitions(lambda records: list(records)[::-1])),
+    PipelineStep("sample", lambda rdd, _: rdd.sample(True, 0.8, seed=11)),
+    PipelineStep("drawn", lambda rdd, _: rdd.sample(False, 0.6, seed=5)),
+    PipelineStep("split", lambda rdd, _: rdd.randomSplit([3, 1, 2], seed=7)[0]),
+    PipelineStep("union", lambda rdd, _: rdd.union(rdd)),
+    PipelineStep("coalesce", lambda rdd, _: rdd.coalesce(2)),
+    PipelineStep("cache", lambda rdd, _: rdd if isinstance(rdd, VRDD) else rdd.cache()),
 ]
 TRANSFERS = [
-    Step("send", lambda rdd, _: rdd if isinstance(rdd, VRDD) else rdd.send(), True),
-    Step('cache("GPU")', lambda rdd, _: rdd.cache("GPU"), True),
-    Step("htod", lambda rdd, _: rdd.htod() if isinstance(rdd, VRDD) else rdd.send().htod(), True),
-    Step("dtoh", lambda rdd, _: rdd.dtoh() if isinstance(rdd, VRDD) else rdd, True),
-    Step("recv", lambda rdd, _: rdd.recv() if isinstance(rdd, VRDD) else rdd, True),
-    Step("uncache", lambda rdd, _: rdd.uncache() if isinstance(rdd, VRDD) else rdd, True),
-    Step("count", lambda rdd, _: counted(rdd), True),
-    Step("exec", lambda rdd, _: copied(rdd) if isinstance(rdd, VRDD) else rdd, True),
+    PipelineStep("send", lambda rdd, _: rdd if isinstance(rdd, VRDD) else rdd.send(), True),
+    PipelineStep('cache("GPU")', lambda rdd, _: rdd.cache("GPU"), True),
+    PipelineStep("htod", lambda rdd, _: rdd.htod() if isinstance(rdd, VRDD) else rdd.send().htod(), True),
+    PipelineStep("dtoh", lambda rdd, _: rdd.dtoh() if isinstance(rdd, VRDD) else rdd, True),
+    PipelineStep("recv", lambda rdd, _: rdd.recv() if isinstance(rdd, VRDD) else rdd, True),
+    PipelineStep("uncache", lambda rdd, _: rdd.uncache() if isinstance(rdd, VRDD) else rdd, True),
+    PipelineStep("count", lambda rdd, _: counted(rdd), True),
+    PipelineStep("exec", lambda rdd, _: copied(rdd) if isinstance(rdd, VRDD) else rdd, True),
 ]
 
 
@@ -166,7 +166,7 @@ def copied(vrdd: VRDD) -> VRDD:
     return vrdd.exec(COPY, IN, OUT, lambda block: block.size * block.dtype.itemsize, grid=1, block=8)
 
 
-def legal(step: Step, data: Data) -> bool:
+def legal(step: PipelineStep, data: Records) -> bool:
     """Return whether a step may follow: a tuple's numbers become one type in a kernel, and of fields it is given one;
     coalesced partitions may differ.
     """
@@ -188,7 +188,7 @@ def kind_of(record: object) -> object:
 
 # -- actions ----------------------------------------------------------------------------------------------------------
 
-def folded(rdd: RDD, data: Data) -> object:
+def folded(rdd: RDD, data: Records) -> object:
     """Return the sum of integers of one shape, which is exact; else the larger by an order that knows NaN."""
     values_ = rdd.values() if data.keyed else rdd
     arrays_ = [np.asarray(record[1] if data.keyed else record) for part in data.partitions for record in part]
@@ -197,7 +197,7 @@ def folded(rdd: RDD, data: Data) -> object:
     return exact(values_.reduce(operator.add if add else lambda a, b: max(a, b, key=digest)))
 
 
-ACTIONS: dict[str, Callable[[RDD, Data], object]] = {
+ACTIONS: dict[str, Callable[[RDD, Records], object]] = {
     "collect": lambda rdd, _: exact(rdd.collect()),
     "glom": lambda rdd, _: exact(rdd.glom().collect()),
     "count": lambda rdd, _: rdd.count(),
@@ -233,10 +233,11 @@ PIPELINES = st.lists(st.sampled_from(STEPS) | st.sampled_from(TRANSFERS), min_si
 @pytest.mark.timeout(120 + 10 * EXAMPLES)
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(datasets(), PIPELINES, st.lists(st.sampled_from(sorted(ACTIONS)), min_size=1, max_size=2, unique=True))
-@example(Data("scalar", True, [[(1, np.float32(1))], [], [(1, np.int8(2))]]), TRANSFERS, ["collect", "keys and values"])
-@example(Data("row", False, [[np.array([], np.bool_)]]), TRANSFERS[:3], ["collect", "first"])
-@example(Data("dict", False, [[{"x": 1, "y": np.ones((0, 3))}], []]), TRANSFERS[:4], ["glom", "take"])
-def test_equal_results(sc: SparkContext, data: Data, steps: list[Step], actions: list[str]):
+@example(Records("scalar", True, [[(1, np.float32(1))], [], [(1, np.int8(2))]]), TRANSFERS,
+         ["collect", "keys and values"])
+@example(Records("row", False, [[np.array([], np.bool_)]]), TRANSFERS[:3], ["collect", "first"])
+@example(Records("dict", False, [[{"x": 1, "y": np.ones((0, 3))}], []]), TRANSFERS[:4], ["glom", "take"])
+def test_equal_results(sc: SparkContext, data: Records, steps: list[PipelineStep], actions: list[str]):
     steps = [step for step in steps if legal(step, data)]
     plain = in_partitions(sc, data.partitions)
     moved = plain if any(step.gpu for step in steps) else plain.cache("GPU")
@@ -264,7 +265,7 @@ def test_what_is_published_is_read_as_spark_has_it(sc: SparkContext, data: Data)
 
 def test_every_operation_alone(sc: SparkContext):
     """Apply each step after each transfer, so that chance leaves none out."""
-    data = Data("row", True, [[(1, np.float32([1, 2])), (2, np.float32([3, 4]))], [], [(1, np.float32([5, 6]))]])
+    data = Records("row", True, [[(1, np.float32([1, 2])), (2, np.float32([3, 4]))], [], [(1, np.float32([5, 6]))]])
     plain = functools.reduce(lambda rdd, step: step.apply(rdd, True), STEPS, in_partitions(sc, data.partitions))
     expected = exact(plain.collect())
     for transfer in TRANSFERS:

@@ -67,7 +67,7 @@ STENCIL = StencilLaunch(0, "k", ("p",), (Field("p", "<f4", ()),), (ValueArgument
 
 
 @dataclass(frozen=True)
-class Asked:
+class PlanCase:
     """A plan, and what its request brings."""
 
     plan: Plan
@@ -107,39 +107,41 @@ LOOP = IterateStep("loop", (Phase("s", HALOS, 0),), 3, 0, -1.0, 1, 0)
 
 #: Plans that a worker runs; 1 has rows, 2 arrays without names, 3 is a grid.
 ASKED = {
-    "put": Asked(plan((PutStep(), ToDeviceStep(), KeepStep(0, "x", "device"))), (9,), (), payload=2 * 768),
-    "put on the host": Asked(plan((PutStep(), KeepStep(0, "x", "host"))), (9,), (), payload=2 * 768),
-    "fetch": Asked(plan((LoadStep(0), ToHostStep(), FetchStep(2, "rows"))), (1,), ()),
-    "fetch blocks": Asked(plan((LoadStep(0), KeysStep(), FetchStep(-1, "blocks")), count=1), (1,), (), profile=True),
-    "exec": Asked(plan((LoadStep(0), ExecStep("e"), KeepStep(1, "y", "device")), launches=[launch()]), (1, 9), VALUES),
-    "table": Asked(plan((LoadStep(0), ExecStep("e"), ValuesStep(), KeepStep(1, "y", "device")), launches=[TABLE]),
-                   (1, 9), VALUES),
-    "fold": Asked(plan((LoadStep(0), FoldStep((FieldFold("", "add", "overflow"),), "rows")), ONE), (2,), (), results=0),
-    "fold blocks": Asked(plan((LoadStep(0), ValuesStep(), FoldStep((FieldFold("", "maximum", "nan"),), "blocks"))),
-                         (1,), ()),
-    "by key": Asked(plan((LoadStep(0), FoldByKeyStep("k", 3, SUM))), (1,), ()),
-    "inside": Asked(plan((LoadStep(0), FoldInsideStep("i", (FieldFold("", "minimum"),), "blocks"),
-                          FetchStep(-1, "rows"))), (1,),
-                    ()),
-    "map, fold": Asked(plan((LoadStep(0), MapFoldStep("m", SUM, "all")), launches=[FOLDED]), (1,), VALUES),
-    "map, fold by key": Asked(plan((LoadStep(0), MapFoldStep("m", SUM, "key", "k", 3)), launches=[KEYED]), (1,),
-                              VALUES),
-    "map, fold inside": Asked(plan((LoadStep(0), MapFoldStep("m", SUM, "inside"), FetchStep(-1, "rows")),
-                                   launches=[FOLDED]), (1,),
-                              VALUES),
-    "exchange": Asked(plan((LoadStep(0), ExchangeStep("x", HALOS), StencilStep("s", 0), KeepStep(1, "y", "device")),
-                           CELLS, grid=GRID,
-                           stencils=(STENCIL,), count=1), (3, 9), VALUES),
-    "loop": Asked(plan((LoadStep(0), ToDeviceStep(), LOOP, KeepStep(1, "y", "device")), CELLS, grid=GRID,
-                       stencils=(STENCIL,),
-                       count=1), (3, 9), VALUES),
-    "loop until": Asked(plan((LoadStep(0), replace(LOOP, until=0.5, every=2), KeepStep(1, "y", "device")), CELLS,
-                             grid=GRID, stencils=(STENCIL,), count=1), (3, 9), VALUES),
-    "window": Asked(plan((LoadStep(0), WindowStep((0, 1), (8, 5), (2, 1)), FetchStep(-1, "blocks")), CELLS, grid=GRID,
-                         count=1),
-                    (3,), ()),
-    "grid exec": Asked(plan((LoadStep(0), ExecStep("e"), KeepStep(1, "y", "device")), CELLS, grid=GRID, count=1,
-                            launches=[launch(In("p"), Out("p"), outputs=CELLS.fields)]), (3, 9), VALUES),
+    "put": PlanCase(plan((PutStep(), ToDeviceStep(), KeepStep(0, "x", "device"))), (9,), (), payload=2 * 768),
+    "put on the host": PlanCase(plan((PutStep(), KeepStep(0, "x", "host"))), (9,), (), payload=2 * 768),
+    "fetch": PlanCase(plan((LoadStep(0), ToHostStep(), FetchStep(2, "rows"))), (1,), ()),
+    "fetch blocks": PlanCase(plan((LoadStep(0), KeysStep(), FetchStep(-1, "blocks")), count=1), (1,), (), profile=True),
+    "exec": PlanCase(plan((LoadStep(0), ExecStep("e"), KeepStep(1, "y", "device")), launches=[launch()]), (1, 9),
+                     VALUES),
+    "table": PlanCase(plan((LoadStep(0), ExecStep("e"), ValuesStep(), KeepStep(1, "y", "device")), launches=[TABLE]),
+                      (1, 9), VALUES),
+    "fold": PlanCase(plan((LoadStep(0), FoldStep((FieldFold("", "add", "overflow"),), "rows")), ONE), (2,), (),
+                     results=0),
+    "fold blocks": PlanCase(plan((LoadStep(0), ValuesStep(), FoldStep((FieldFold("", "maximum", "nan"),), "blocks"))),
+                            (1,), ()),
+    "by key": PlanCase(plan((LoadStep(0), FoldByKeyStep("k", 3, SUM))), (1,), ()),
+    "inside": PlanCase(plan((LoadStep(0), FoldInsideStep("i", (FieldFold("", "minimum"),), "blocks"),
+                             FetchStep(-1, "rows"))), (1,),
+                       ()),
+    "map, fold": PlanCase(plan((LoadStep(0), MapFoldStep("m", SUM, "all")), launches=[FOLDED]), (1,), VALUES),
+    "map, fold by key": PlanCase(plan((LoadStep(0), MapFoldStep("m", SUM, "key", "k", 3)), launches=[KEYED]), (1,),
+                                 VALUES),
+    "map, fold inside": PlanCase(plan((LoadStep(0), MapFoldStep("m", SUM, "inside"), FetchStep(-1, "rows")),
+                                      launches=[FOLDED]), (1,),
+                                 VALUES),
+    "exchange": PlanCase(plan((LoadStep(0), ExchangeStep("x", HALOS), StencilStep("s", 0), KeepStep(1, "y", "device")),
+                              CELLS, grid=GRID,
+                              stencils=(STENCIL,), count=1), (3, 9), VALUES),
+    "loop": PlanCase(plan((LoadStep(0), ToDeviceStep(), LOOP, KeepStep(1, "y", "device")), CELLS, grid=GRID,
+                          stencils=(STENCIL,),
+                          count=1), (3, 9), VALUES),
+    "loop until": PlanCase(plan((LoadStep(0), replace(LOOP, until=0.5, every=2), KeepStep(1, "y", "device")), CELLS,
+                                grid=GRID, stencils=(STENCIL,), count=1), (3, 9), VALUES),
+    "window": PlanCase(plan((LoadStep(0), WindowStep((0, 1), (8, 5), (2, 1)), FetchStep(-1, "blocks")), CELLS,
+                            grid=GRID, count=1),
+                       (3,), ()),
+    "grid exec": PlanCase(plan((LoadStep(0), ExecStep("e"), KeepStep(1, "y", "device")), CELLS, grid=GRID, count=1,
+                               launches=[launch(In("p"), Out("p"), outputs=CELLS.fields)]), (3, 9), VALUES),
 }
 
 NUMBERS = (-(1 << 62), -2, -1, 0, 1, 2, 3, 5, 7, 64, 4096, 1 << 31, 1 << 40, 1 << 62, (1 << 63) - 1)
@@ -165,7 +167,7 @@ def pool() -> dict[str, list[Any]]:
     """Return other members for each union of messages."""
     members: dict[str, list[Any]] = {}
     for case in ASKED.values():
-        for value, of in parts(case, Asked):
+        for value, of in parts(case, PlanCase):
             if isinstance(of, types.UnionType) and value is not None:
                 members.setdefault(str(of), []).append(value)
     return members
@@ -211,7 +213,7 @@ def changed(value: Any, of: Any, source: random.Random) -> Any:
     return replace(value, **{name: changed(getattr(value, name), hints[name], source)}) if name else value
 
 
-def bounded(case: Asked) -> Asked:
+def bounded(case: PlanCase) -> PlanCase:
     """Return a case without the loops that would merely take long."""
     steps = tuple(replace(step, steps=min(step.steps, 5)) if isinstance(step, IterateStep) else step
                   for step in case.plan.steps)
@@ -224,11 +226,11 @@ def worker(tmp_path: Path) -> Iterator[Bench]:
         for number, signature, grid, count in ((1, ROWS, None, 6), (2, ONE, None, 6), (3, CELLS, GRID, 1)):
             put = plan((PutStep(), ToDeviceStep(), KeepStep(0, "x", "device")), signature, count=count)
             inputs = tuple(replace(each, positions=(each.partition,) if grid else ()) for each in put.inputs)
-            run(worker, Asked(replace(put, inputs=inputs), (number,), (), payload=4096))
+            run(worker, PlanCase(replace(put, inputs=inputs), (number,), (), payload=4096))
         yield worker
 
 
-def run(worker: Bench, case: Asked) -> None:
+def run(worker: Bench, case: PlanCase) -> None:
     key, encoded = sealed(case.plan)
     request = Run(1, 1, 30.0, key, encoded, case.vrdds, case.values, results=case.results, profile=case.profile)
     descriptors = []
@@ -262,7 +264,7 @@ def tried(worker: Bench, name: str, seed: int, count: int) -> dict[str, int]:
     for number in range(count):
         case = ASKED[name]
         for _ in range(source.choice((1, 1, 1, 2, 3))):
-            case = changed(case, Asked, source)
+            case = changed(case, PlanCase, source)
         case = bounded(case)
         print(f"{name}, seed {seed}, number {number}: {case}")
         try:

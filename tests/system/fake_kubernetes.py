@@ -248,7 +248,7 @@ class FakeKubernetes:
 
 
 def _handler(fake: FakeKubernetes) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+    class ApiHandler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_ANY(self) -> None:
@@ -307,7 +307,7 @@ def _handler(fake: FakeKubernetes) -> type[BaseHTTPRequestHandler]:
         def log_message(self, *_: object) -> None:
             pass
 
-    return Handler
+    return ApiHandler
 
 
 def _answered(fake: FakeKubernetes, method: str, path: str, query: dict[str, str],

@@ -42,7 +42,7 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(autouse=True)
 def no_leaks() -> Iterator[None]:
     """Fail a test that leaves descriptors, mapped memfds, threads, child processes or shared memory behind."""
-    before = leaks.Snapshot.take()
+    before = leaks.ProcessSnapshot.take()
     yield
     leaked = before.leaked()
     assert not leaked, "left behind:\n" + "\n".join(leaked)
@@ -108,7 +108,7 @@ def spark(sc: SparkContext) -> SparkSession:
 @contextlib.contextmanager
 def _use(starting: contextlib.AbstractContextManager[topology.Topology]) -> Iterator[topology.Topology]:
     with starting as running:
-        before = leaks.Snapshot.take()
+        before = leaks.ProcessSnapshot.take()
         _running.append(running)
         try:
             yield running

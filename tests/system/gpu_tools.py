@@ -18,7 +18,7 @@ from pyspark.resource import ResourceProfile, ResourceProfileBuilder, TaskResour
 
 from gpu_worker.client.connection import administer
 from gpu_worker.protocol.messages import Reported, Status
-from tests.system.topology import Node, Topology
+from tests.system.topology import LocalNode, Topology
 from tests.system.vrdd_tools import connect_threads
 from tests.system.worker_tools import eventually
 from vispark.runtime.driver.session import Session
@@ -116,7 +116,7 @@ def profile_of_load(sc: SparkContext, directory: Path) -> int:
     return sc._jsc.sc().statusStore().lastStageAttempt(stage).resourceProfileId()
 
 
-def reported(sc: SparkContext, node: Node) -> Reported:
+def reported(sc: SparkContext, node: LocalNode) -> Reported:
     """Return the report of a node's worker on a context's session, an empty one where there is no such session."""
     eventually(lambda: Session.of(sc).loads.collector.idle)
     name = Session.of(sc).credentials.session

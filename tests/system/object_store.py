@@ -18,7 +18,7 @@ KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFA
 
 
 @dataclass(frozen=True)
-class Request:
+class ServedRequest:
     """Request that was served."""
 
     method: str
@@ -39,10 +39,10 @@ class ObjectStore:
         """Variables by which libraries find the server."""
         return KEYS | {"AWS_ENDPOINT_URL": self.endpoint}
 
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[ServedRequest]:
         """Return the requests that were served so far."""
         rows = (line.split(" ") for line in self.log.read_text().splitlines())
-        return [Request(method, path, int(status), int(nbytes)) for method, path, status, nbytes in rows]
+        return [ServedRequest(method, path, int(status), int(nbytes)) for method, path, status, nbytes in rows]
 
     def read_since(self, before: int) -> int:
         """Return the bytes of the bodies that were read since ``before`` requests."""

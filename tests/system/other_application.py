@@ -61,8 +61,8 @@ def other_application(cluster: topology.Topology, settings: Mapping[str, object]
 def main() -> None:
     master, nodes, executors, settings = json.loads(sys.argv[1])
     with tempfile.TemporaryDirectory() as directory:
-        cluster = topology.Topology(master, tuple(topology.Node(host, Path(path)) for host, path in nodes), executors,
-                                    Path(directory), settings)
+        cluster = topology.Topology(master, tuple(topology.LocalNode(host, Path(path)) for host, path in nodes),
+                                    executors, Path(directory), settings)
         with cluster.context() as sc:
             names: dict[str, Any] = {"sc": sc, "it": {}, "vispark": vispark, "os": os}
             for line in sys.stdin:

@@ -18,7 +18,7 @@ from tests.system.gpu_tools import blocks, gpu_context, held
 def main() -> None:
     master, nodes = json.loads(sys.argv[1])
     with tempfile.TemporaryDirectory() as directory:
-        cluster = topology.Topology(master, tuple(topology.Node(host, Path(path)) for host, path in nodes), 0,
+        cluster = topology.Topology(master, tuple(topology.LocalNode(host, Path(path)) for host, path in nodes), 0,
                                     Path(directory))
         with gpu_context(cluster, 1, gpus=3) as sc:
             points = blocks(sc, Path(directory)).cache("GPU")

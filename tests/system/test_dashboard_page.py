@@ -33,7 +33,7 @@ PASSES = 400
 _TOTAL = "#totals div:nth-child(4)"
 
 
-class Shown:
+class ServedDashboard:
     """A dashboard that is served, and how often its daemon was asked."""
 
     def __init__(self, topology: Topology):
@@ -44,8 +44,8 @@ class Shown:
 
 
 @pytest.fixture
-def shown(local: Topology, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shown]:
-    served = Shown(local)
+def shown(local: Topology, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedDashboard]:
+    served = ServedDashboard(local)
     asking = samples.sample
 
     def counted(runtime_dir: str | None) -> samples.Sample:
@@ -58,7 +58,7 @@ def shown(local: Topology, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shown]:
 
 
 def test_a_loop_that_starts_later_is_shown_at_the_rate_that_the_driver_counts(
-        local: Topology, browser, shown: Shown):
+        local: Topology, browser, shown: ServedDashboard):
     page, small = Page(browser).open(shown.dashboard.link()), Page(browser, PHONE).open(shown.dashboard.link())
     page.shows("#state", "down: no GPU worker runs")
     with host_context(local) as sc:
@@ -91,7 +91,7 @@ def _plans(page: Page) -> float:
         ? point.rates.plans * (point.at - points[place - 1].at) : 0), 0)""")
 
 
-def test_a_daemon_that_is_killed_is_down_and_comes_back(local: Topology, browser, shown: Shown):
+def test_a_daemon_that_is_killed_is_down_and_comes_back(local: Topology, browser, shown: ServedDashboard):
     """No application is there meanwhile, as its driver would start a daemon at once."""
     page = Page(browser).open(shown.dashboard.link())
     _start_daemon(shown)
@@ -108,17 +108,17 @@ def test_a_daemon_that_is_killed_is_down_and_comes_back(local: Topology, browser
     page.close()
 
 
-def _start_daemon(shown: Shown) -> None:
+def _start_daemon(shown: ServedDashboard) -> None:
     subprocess.run([sys.executable, "-m", "gpu_worker", "start"], check=True, timeout=60,
                    env=os.environ | {"VISPARK_RUNTIME_DIR": str(shown.runtime_dir)})
 
 
-def _daemon(shown: Shown) -> int:
+def _daemon(shown: ServedDashboard) -> int:
     pid, = [each.pid for each in leaks.processes_of(shown.runtime_dir) if "start" in each.command.split()]
     return pid
 
 
-def test_ten_viewers_are_one_request_to_the_daemon_for_each_sample(browser, shown: Shown):
+def test_ten_viewers_are_one_request_to_the_daemon_for_each_sample(browser, shown: ServedDashboard):
     page = Page(browser).open(shown.dashboard.link())
     page.page.locator("#state.down, #state.up").wait_for()
     with ExitStack() as viewers:
@@ -133,7 +133,7 @@ def test_ten_viewers_are_one_request_to_the_daemon_for_each_sample(browser, show
 
 
 @contextmanager
-def _stream(shown: Shown) -> Iterator[http.client.HTTPResponse]:
+def _stream(shown: ServedDashboard) -> Iterator[http.client.HTTPResponse]:
     connection = http.client.HTTPConnection(*shown.sock.getsockname(), timeout=60)
     try:
         connection.request("GET", "/events", headers={"Authorization": f"Bearer {shown.dashboard.access.secret}"})
@@ -147,7 +147,7 @@ def _read(stream: http.client.HTTPResponse, count: int) -> int:
     return sum(line.startswith(b"data: ") for line in (stream.readline() for _ in range(2 * count)))
 
 
-def test_a_hidden_page_closes_its_stream_and_has_all_when_it_is_seen_again(browser, shown: Shown):
+def test_a_hidden_page_closes_its_stream_and_has_all_when_it_is_seen_again(browser, shown: ServedDashboard):
     page = Page(browser).open(shown.dashboard.link())
     page.page.locator("#state.down, #state.up").wait_for()
     page.page.evaluate("""() => { Object.defineProperty(document, 'hidden', {value: true, configurable: true});

@@ -38,7 +38,7 @@ def _executors(sc) -> dict[str, tuple[str, ...]]:
     return {name: gpus for name, gpus in assigned(sc).by_executor.items() if name != "driver"}
 
 
-def _jvms(sc, node: topology.Node) -> list[leaks.Process]:
+def _jvms(sc, node: topology.LocalNode) -> list[leaks.Process]:
     """Return the executors of an application on a node."""
     return leaks.processes(lambda process, environment: f"SPARK_LOCAL_IP={node.host}" in environment
                            and f"--app-id {sc.applicationId}" in process.command)

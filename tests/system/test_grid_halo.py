@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from pyspark import SparkContext
 
-from tests.grid_reference import Rules, numbered, offsets, padded
+from tests.grid_reference import SideRules, numbered, offsets, padded
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import host_context
 from vispark import IN, OUT, Grid, Kernels, LaunchError, PlanError
@@ -39,7 +39,7 @@ def position(*at):
 
 
 P, M = "periodic", "mirrored"
-CASES: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], Rules]] = [
+CASES: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], SideRules]] = [
     ((17,), (4,), (1,), [(P, P)]),
     ((17,), (5,), (3,), [(M, 7)]),
     ((9,), (1,), (2,), [(position, M)]),

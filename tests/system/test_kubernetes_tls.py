@@ -28,7 +28,7 @@ from vispark.migrate.clusters.kubernetes_api import KubernetesApi, KubernetesRef
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
-class _Answers(BaseHTTPRequestHandler):
+class _SecretAnswers(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         is_known = self.headers.get("Authorization") == "Bearer secret"
         body = json.dumps({"kind": "Namespace"} if is_known else {
@@ -62,7 +62,7 @@ def _certificate(folder: Path, name: str) -> Path:
 def _server(certificate: Path) -> Iterator[str]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Answers)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _SecretAnswers)
     server.daemon_threads, server.handle_error = True, lambda *_: None      # type: ignore[method-assign,assignment]
     server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     thread = threading.Thread(target=server.serve_forever, args=(0.1,))

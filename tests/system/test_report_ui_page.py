@@ -67,7 +67,7 @@ def _job(history: History, folder: Path, name: str, other: float) -> int:
     return keep_validation(history, cpu, gpu, type(validation)(validation.statements, (), (), 9.0, 3.0))
 
 
-class Shown:
+class ServedReport:
     """A report that is served."""
 
     def __init__(self) -> None:
@@ -77,14 +77,14 @@ class Shown:
 
 
 @pytest.fixture
-def shown(history: History) -> Iterator[Shown]:
-    served = Shown()
+def shown(history: History) -> Iterator[ServedReport]:
+    served = ServedReport()
     with serving(served.report):
         yield served
 
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE])
-def test_from_the_jobs_to_two_runs_by_keyboard(browser, shown: Shown, size: tuple[int, int]):
+def test_from_the_jobs_to_two_runs_by_keyboard(browser, shown: ServedReport, size: tuple[int, int]):
     page = Page(browser, size).open(shown.report.link())
     page.shows("main", "kmeans.py")
     page.accessible()
@@ -166,7 +166,7 @@ def _client():
     return client
 
 
-def test_a_link_to_a_job_opens_all_pages(browser, shown: Shown):
+def test_a_link_to_a_job_opens_all_pages(browser, shown: ServedReport):
     page = Page(browser).open(shown.report.link(2))
     page.shows("h1", "differs.py")
     page.check()
@@ -176,7 +176,7 @@ def test_a_link_to_a_job_opens_all_pages(browser, shown: Shown):
     page.close()
 
 
-def test_a_token_opens_once_and_the_right_server(browser, shown: Shown):
+def test_a_token_opens_once_and_the_right_server(browser, shown: ServedReport):
     link = shown.report.link()
     page = Page(browser).open(link)
     other = Page(browser)
@@ -210,7 +210,7 @@ def test_a_writer_is_waited_for_and_a_reader_holds_up_none(history: History):
         assert "half.py" in client.get("/").text
 
 
-def test_a_viewer_that_never_reads_holds_up_nobody(shown: Shown):
+def test_a_viewer_that_never_reads_holds_up_nobody(shown: ServedReport):
     with socket.create_connection(shown.where) as silent:
         request = "\r\n".join(["GET /job/1 HTTP/1.1", "Host: 127.0.0.1",
                                f"Authorization: Bearer {shown.report.access.secret}", "", ""])

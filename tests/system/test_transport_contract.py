@@ -29,7 +29,7 @@ __all__ = ["runtime"]
 HOST = "127.0.0.1"
 
 #: Leads to the session's process by a transport.
-Way = Callable[..., Client]
+OpensClient = Callable[..., Client]
 
 
 @pytest.fixture(params=["unix", "tcp", "tunnel"])
@@ -47,21 +47,21 @@ def executor(runtime: Runtime) -> Iterator[Client]:
 
 
 @pytest.fixture
-def way(executor: Client, kind: transport_kinds.TransportKind) -> Way:
+def way(executor: Client, kind: transport_kinds.TransportKind) -> OpensClient:
     def way(**changes) -> Client:
         return connect(hello(role="driver", client_pid=0, device="host", **changes), runtime_dir=executor.runtime_dir,
                        reach=executor.reach if kind.needs_address else None, timeout=SECONDS, transport=kind.name)
     return way
 
 
-def test_it_leads_to_the_sessions_process_and_shares_memory_as_it_says(way: Way, executor: Client, kind):
+def test_it_leads_to_the_sessions_process_and_shares_memory_as_it_says(way: OpensClient, executor: Client, kind):
     with way() as client:
         assert (client.pid, client.epoch, client.worker) == (executor.pid, executor.epoch, executor.worker)
         assert client.shares_memory == kind.shares_memory
         assert ask(client).number
 
 
-def test_requests_are_answered_in_their_order(way: Way):
+def test_requests_are_answered_in_their_order(way: OpensClient):
     with way() as client:
         numbers = [client.next_number() for _ in range(20)]
         for number in numbers:
@@ -69,7 +69,7 @@ def test_requests_are_answered_in_their_order(way: Way):
         assert [client.receive(number)[0].number for number in numbers] == numbers
 
 
-def test_large_data_comes_and_goes(way: Way):
+def test_large_data_comes_and_goes(way: OpensClient):
     wanted = np.random.default_rng(1).random(NBYTES // 8)
     with way() as client:
         with Payload.create(NBYTES + MARK_BYTES) as memory:
@@ -80,19 +80,19 @@ def test_large_data_comes_and_goes(way: Way):
         assert np.array_equal(values, wanted)
 
 
-def test_an_error_of_the_worker_has_its_type(way: Way):
+def test_an_error_of_the_worker_has_its_type(way: OpensClient):
     with way() as client:
         with pytest.raises(PartitionMissing):
             client.request(request(client, LoadStep(0), FetchStep(-1, ""), vrdds=(99,)))
         assert ask(client)
 
 
-def test_another_secret_is_refused(way: Way):
+def test_another_secret_is_refused(way: OpensClient):
     with pytest.raises(Unauthorized, match="secret"):
         way(secret=b"t" * 32)
 
 
-def test_a_process_that_dies_is_told_with_its_fate(way: Way):
+def test_a_process_that_dies_is_told_with_its_fate(way: OpensClient):
     with way() as client:
         os.kill(client.pid, signal.SIGKILL)
         with pytest.raises(WorkerLost):
@@ -103,7 +103,7 @@ def test_a_process_that_dies_is_told_with_its_fate(way: Way):
             assert again.epoch > client.epoch
 
 
-def test_a_lease_is_held_and_a_session_ended(way: Way, executor: Client, kind):
+def test_a_lease_is_held_and_a_session_ended(way: OpensClient, executor: Client, kind):
     where = {"runtime_dir": executor.runtime_dir, "reach": executor.reach if kind.needs_address else None,
              "transport": kind.name}
     with open_lease(hello(role="lease", client_pid=0, device="host"), **where):

@@ -240,7 +240,7 @@ def test_a_session_may_come_back_while_its_predecessor_is_cleared_away(runtime: 
 
 
 def test_a_lease_that_is_closed_leaves_no_thread(runtime: Runtime):
-    before = leaks.Snapshot.take()
+    before = leaks.ProcessSnapshot.take()
     for _ in range(3):
         runtime.lease().close()
     assert not before.leaked()

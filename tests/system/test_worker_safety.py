@@ -49,7 +49,7 @@ def worker(runtime: Runtime):
 
 
 @dataclass
-class Other:
+class OtherGreeting:
     """A greeting of another version."""
 
     version: int
@@ -78,7 +78,7 @@ def test_wrong_greetings(worker: Runtime, changes, error, says):
 @pytest.mark.parametrize(("role", "of"), [("driver", Greeting), ("lease", AdminReply), ("admin", AdminReply)])
 def test_a_client_of_another_version_whose_greeting_has_other_fields(worker: Runtime, role: str, of):
     with worker.socket() as sock:
-        Connection(sock).send(Other(VERSION + 1, role, "more"), Other)
+        Connection(sock).send(OtherGreeting(VERSION + 1, role, "more"), OtherGreeting)
         if role == "admin":
             Connection(sock).send(Status(), AdminRequest)
         failure = answer(sock, of)
@@ -88,7 +88,7 @@ def test_a_client_of_another_version_whose_greeting_has_other_fields(worker: Run
 
 def test_a_client_of_another_version_stops_the_daemon(runtime: Runtime):
     with runtime.client(), runtime.socket() as sock:
-        Connection(sock).send(Other(VERSION - 1, "admin", "more"), Other)
+        Connection(sock).send(OtherGreeting(VERSION - 1, "admin", "more"), OtherGreeting)
         Connection(sock).send(Stop(), AdminRequest)
         assert answer(sock, AdminReply) == Done(0)
     assert not (runtime.path / "daemon.lock").exists()

@@ -68,7 +68,7 @@ class TopologyError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Node:
+class LocalNode:
     """Stand-in for a machine: an address, and the runtime directory of its GPU worker."""
 
     host: str
@@ -92,7 +92,7 @@ class Topology:
     """
 
     master: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[LocalNode, ...]
     executors: int
     logs: Path
     conf: dict[str, str] = field(default_factory=dict)
@@ -137,7 +137,7 @@ def local(cores: int = 2, imports: str = "") -> Iterator[Topology]:
         yield Topology(f"local[{cores}]", (node,), 0, place, conf)
 
 
-def gpu_worker(node: Node, *arguments: str) -> None:
+def gpu_worker(node: LocalNode, *arguments: str) -> None:
     """Run a command of a node's worker."""
     subprocess.run([sys.executable, "-m", "gpu_worker", *arguments], check=True, timeout=60, capture_output=True,
                    env=os.environ | {"VISPARK_RUNTIME_DIR": str(node.runtime_dir)})
@@ -345,7 +345,7 @@ def _marked(mark: str, host: str) -> dict[str, str]:
     return {_MARK: mark, "SPARK_LOCAL_IP": host}
 
 
-def _executor_environment(node: Node, mark: str) -> dict[str, str]:
+def _executor_environment(node: LocalNode, mark: str) -> dict[str, str]:
     variables = _marked(mark, node.host) | {"VISPARK_RUNTIME_DIR": str(node.runtime_dir)}
     return {f"spark.executorEnv.{name}": value for name, value in variables.items()}
 
@@ -361,13 +361,13 @@ def _workplace() -> Iterator[tuple[Path, str]]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _node(place: Path, host: str) -> Node:
+def _node(place: Path, host: str) -> LocalNode:
     directory = place / host.rpartition(".")[2]
     directory.mkdir(mode=0o700)
-    return Node(host, directory)
+    return LocalNode(host, directory)
 
 
-def _worker(node: Node, port: int, place: Path, mark: str, cores: int,
+def _worker(node: LocalNode, port: int, place: Path, mark: str, cores: int,
             gpus: int) -> contextlib.AbstractContextManager[subprocess.Popen]:
     command = ["org.apache.spark.deploy.worker.Worker", "--host", node.host, "--cores", str(cores),
                "--memory", f"{cores}g", "--webui-port", "0", "--work-dir", str(place / f"work-{node.host}"),

@@ -55,7 +55,7 @@ def faulty_server(behind: str) -> Iterator[tuple[str, FaultyServer]]:
 
 
 def _handler(state: FaultyServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+    class FaultyHandler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             operation = _operation(self.headers, body)
@@ -95,7 +95,7 @@ def _handler(state: FaultyServer) -> type[BaseHTTPRequestHandler]:
         def log_message(self, *_: object) -> None:
             pass
 
-    return Handler
+    return FaultyHandler
 
 
 def _operation(headers: Any, body: bytes) -> str:

@@ -13,7 +13,7 @@ from gpu_worker.device.memory.grid.boxes import AXES, Lattice, Triple, covered, 
 from gpu_worker.device.memory.grid.ghosts import GIVEN, MIRRORED, PERIODIC, Copied, Filled, Rules, ghosts, slab_box
 from gpu_worker.device.memory.grid.layout import Copy, PatchLayout, tables
 
-__all__ = ["AXES", "Case", "cases", "coordinates", "padded", "run_tables", "triples"]
+__all__ = ["AXES", "CutGrid", "cases", "coordinates", "padded", "run_tables", "triples"]
 
 
 def triples(low: int, high: int) -> st.SearchStrategy[Triple]:
@@ -21,7 +21,7 @@ def triples(low: int, high: int) -> st.SearchStrategy[Triple]:
 
 
 @dataclass(frozen=True)
-class Case:
+class CutGrid:
     """A grid, its boundary, and a distribution of its blocks over patches.
 
     ``fixed`` has the value for each axis and side; with ``varied`` the cell's number along the other axes is added.
@@ -62,7 +62,7 @@ class Case:
         run_tables(*tables(copies))
 
 
-def _copy(piece: Copied | Filled, case: Case, memories: Sequence[np.ndarray], slabs: dict) -> Copy:
+def _copy(piece: Copied | Filled, case: CutGrid, memories: Sequence[np.ndarray], slabs: dict) -> Copy:
     layout, size = case.layouts[piece.target], memories[0].itemsize
     target = memories[piece.target].ctypes.data + layout.element(piece.to.low) * size
     if isinstance(piece, Copied):
@@ -106,7 +106,7 @@ def coordinates(shape: Triple) -> np.ndarray:
     return np.arange(1, np.prod(shape) + 1, dtype="i8").reshape(shape)
 
 
-def padded(full: np.ndarray, case: Case) -> np.ndarray:
+def padded(full: np.ndarray, case: CutGrid) -> np.ndarray:
     """Return a field with the ghosts of the whole grid, padded along one axis after the other."""
     for axis in AXES:
         for side in (0, 1):
@@ -127,7 +127,7 @@ def padded(full: np.ndarray, case: Case) -> np.ndarray:
     return full
 
 
-def _slab(full: np.ndarray, case: Case, axis: int, side: int) -> np.ndarray:
+def _slab(full: np.ndarray, case: CutGrid, axis: int, side: int) -> np.ndarray:
     """Return the values of a side for those axes that are padded already."""
     values = case.given(axis, side)
     inner = [slice(None) if at <= axis else slice(width, width + extent)
@@ -136,7 +136,7 @@ def _slab(full: np.ndarray, case: Case, axis: int, side: int) -> np.ndarray:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
+def cases(draw: st.DrawFn) -> CutGrid:
     dimensions = draw(st.integers(1, 3))
     shape, splits, widths, rules = [], [], [], []
     for axis in AXES:
@@ -153,5 +153,5 @@ def cases(draw: st.DrawFn) -> Case:
         rules.append(draw(sides))
     owners = draw(st.lists(st.integers(0, 3), min_size=int(np.prod(splits)), max_size=int(np.prod(splits))))
     fixed = tuple((-10 - axis, -20 - axis) for axis in AXES)
-    return Case(Lattice(tuple(shape), tuple(splits)), tuple(widths), tuple(rules), fixed, draw(st.booleans()),
-                tuple(owners))
+    return CutGrid(Lattice(tuple(shape), tuple(splits)), tuple(widths), tuple(rules), fixed, draw(st.booleans()),
+                   tuple(owners))

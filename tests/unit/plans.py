@@ -35,7 +35,7 @@ from gpu_worker.protocol.plans import sealed
 from gpu_worker.server.handlers import SessionWorker
 from gpu_worker.system.crash_record import CrashRecorder
 
-Blocks = Sequence[dict[str, np.ndarray]]
+BlockArrays = Sequence[dict[str, np.ndarray]]
 
 
 class Bench:
@@ -53,7 +53,7 @@ class Bench:
         self.process = worker
         self._devices = tuple(devices)
         self._numbers = itertools.count(1)
-        self._contents: dict[int, list[Blocks]] = {}
+        self._contents: dict[int, list[BlockArrays]] = {}
         #: The number of the first partition that is here.
         self.first = 0
 
@@ -61,7 +61,7 @@ class Bench:
         """Return the number of the next request."""
         return next(self._numbers)
 
-    def put(self, vrdd: int, partitions: Sequence[Blocks], place: str = "device") -> None:
+    def put(self, vrdd: int, partitions: Sequence[BlockArrays], place: str = "device") -> None:
         """Hold some partitions' blocks, each a dict of fields, on the device or where a plan may keep it."""
         moves = (ToDeviceStep(),) if place == "device" else ()
         for index, blocks in enumerate(partitions):
@@ -77,7 +77,7 @@ class Bench:
                 self.run(plan, (vrdd,), descriptors=[payload.release()])
         self.describe(vrdd, partitions)
 
-    def describe(self, vrdd: int, partitions: Sequence[Blocks]) -> None:
+    def describe(self, vrdd: int, partitions: Sequence[BlockArrays]) -> None:
         """Say what is held under a number, for plans on it."""
         self._contents[vrdd] = list(partitions)
 
@@ -134,7 +134,7 @@ def _signature(block: dict[str, np.ndarray]) -> Signature:
     return Signature(tuple(Field(name, array.dtype.str, array.shape) for name, array in block.items()))
 
 
-def _count(blocks: Blocks) -> int:
+def _count(blocks: BlockArrays) -> int:
     return len(next(iter(blocks[0].values()))) if len(blocks) == 1 else len(blocks)
 
 

@@ -12,7 +12,7 @@ from gpu_worker.device.memory.admission import Admission
 from gpu_worker.protocol.errors import DeadlineExceeded
 
 
-class Plan:
+class PlanThread:
     """A plan in a thread of its own, which enters, and leaves when it is told to."""
 
     def __init__(self, admission: Admission, *, alone: bool):
@@ -40,13 +40,13 @@ def eventually(holds: Callable[[], bool]) -> bool:
 def test_plans_go_on_beside_one_that_waits_for_a_slow_load():
     admission = Admission()
     load = admission.enter(1.0)
-    alone = Plan(admission, alone=True)
+    alone = PlanThread(admission, alone=True)
     assert eventually(lambda: admission.is_crowded) and not alone.entered.is_set()
     small = admission.enter(1.0)        # the load holds memory for as long as it likes
     admission.leave(admission.enter(1.0))
     admission.leave(load)
     assert not alone.entered.is_set(), "one holds memory still"
-    late = Plan(admission, alone=False)
+    late = PlanThread(admission, alone=False)
     assert not late.entered.wait(0.05), "what the other waited for is over, and it is next"
     admission.leave(small)
     assert alone.entered.wait(20) and not late.entered.is_set()
@@ -59,11 +59,11 @@ def test_plans_go_on_beside_one_that_waits_for_a_slow_load():
 
 def test_plans_that_run_by_themselves_take_turns():
     admission = Admission()
-    first = Plan(admission, alone=True)
+    first = PlanThread(admission, alone=True)
     assert first.entered.wait(20)
-    second, beside = Plan(admission, alone=True), None
+    second, beside = PlanThread(admission, alone=True), None
     assert eventually(lambda: admission.is_crowded)
-    beside = Plan(admission, alone=False)
+    beside = PlanThread(admission, alone=False)
     assert not second.entered.wait(0.02) and not beside.entered.is_set()
     first.leave()
     assert second.entered.wait(20) and not beside.entered.is_set()

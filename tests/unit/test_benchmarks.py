@@ -34,8 +34,8 @@ from benchmarks import (
     transport,
     whole,
 )
-from benchmarks.bare import Copy, Loop
-from benchmarks.halos import Halos, heated
+from benchmarks.bare import BareCopy, BareLoop
+from benchmarks.halos import HaloStrips, heated
 from benchmarks.measure import Case, Series, in_rounds, interleave
 from benchmarks.points import FEATURES, KERNELS, Fused, Points, gradient
 from benchmarks.regression import FLOOR
@@ -172,7 +172,7 @@ def test_durations(seconds, text):
 def test_the_fused_kernel_gives_the_gradient(host, rows, partitions, together, kind):
     points, w = Points(rows, partitions), np.linspace(-1, 1, FEATURES)
     exact = sum(gradient(points.block(index), w) for index in range(partitions))
-    loop = Loop(host, points, Fused.on(kind, 1), together=together)
+    loop = BareLoop(host, points, Fused.on(kind, 1), together=together)
     computed = loop.gradient(w.astype(np.float32))
     np.testing.assert_allclose(computed, exact, rtol=0, atol=1e-5 * np.abs(exact).max())
     np.testing.assert_array_equal(loop.gradient(w.astype(np.float32)), computed)
@@ -204,7 +204,7 @@ def test_stencils_alone_are_numpys_and_a_cell_that_differs_is_found(host):
     shape = 9, 40, 150
     stencils = next(generated.of_stencils(host, shape, 1, lambda name: None))
     assert [each["off"] for each in stencils.checks.values()] == [0, 0]
-    with kernel_launches.Patch(host, shape, ((1, 1),) * 3) as patch:
+    with kernel_launches.GridPatch(host, shape, ((1, 1),) * 3) as patch:
         one, other = patch.noisy("ab").values()
         assert patch.differing(one, one) == 0
         assert patch.differing(one, other) > 0.99 * patch.size
@@ -253,7 +253,7 @@ def test_iterations_of_the_flow_are_those_of_float64_cut_or_whole():
     np.testing.assert_allclose(sliced.corner((slice(0, 16),) * 2), flow.expected(plane, 1), atol=flow.TOLERANCE)
 
 
-def _in_blocks(whole: np.ndarray, halos: Halos, step: Callable) -> np.ndarray:
+def _in_blocks(whole: np.ndarray, halos: HaloStrips, step: Callable) -> np.ndarray:
     """Do a step of a field that is cut into blocks along its last axes, each with what the others give it."""
     axes = range(whole.ndim - len(halos.splits), whole.ndim)
     parts = [np.array_split(np.arange(whole.shape[axis]), count)
@@ -271,9 +271,9 @@ def _in_blocks(whole: np.ndarray, halos: Halos, step: Callable) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("shape", "halos", "step"), [
-    ((7, 9, 8), Halos((2, 3, 2), 1, corners=False), partial(heated, k=0.1)),
-    ((2, 45, 40), Halos((3, 2), 1, corners=False), partial(flow_peers.swept, weight=0.5)),
-    ((3, 90, 60), Halos((3, 2), 24, corners=True), partial(flow_peers.iterated, np, width=24))])
+    ((7, 9, 8), HaloStrips((2, 3, 2), 1, corners=False), partial(heated, k=0.1)),
+    ((2, 45, 40), HaloStrips((3, 2), 1, corners=False), partial(flow_peers.swept, weight=0.5)),
+    ((3, 90, 60), HaloStrips((3, 2), 24, corners=True), partial(flow_peers.iterated, np, width=24))])
 def test_steps_of_blocks_with_what_others_give_are_those_of_the_whole(shape, halos, step):
     whole = np.random.default_rng(0).random(shape, np.float32)
     np.testing.assert_allclose(_in_blocks(whole, halos, step), step(whole, {}), rtol=0, atol=1e-6)
@@ -307,7 +307,7 @@ def test_points_are_the_same_each_time_and_their_labels_are_signs():
 
 
 def test_copies_move_what_they_say(host):
-    copy = Copy(host, 1 << 20, 2)
+    copy = BareCopy(host, 1 << 20, 2)
     assert copy.moved == 2 << 20
     copy.run()
     copy.close()
@@ -342,8 +342,8 @@ def test_figures_are_drawn_of_what_there_is(tmp_path):
 
 
 def test_whole_programs_take_turns_and_long_ones_are_left_out():
-    def way(seconds: float, off: float = 0.0) -> Callable[[int], programs.Ran]:
-        return lambda count: programs.Ran(seconds * count, np.array([1.0, count + off]), {"kernel": seconds})
+    def way(seconds: float, off: float = 0.0) -> Callable[[int], programs.ProgramRun]:
+        return lambda count: programs.ProgramRun(seconds * count, np.array([1.0, count + off]), {"kernel": seconds})
 
     ways = {programs.OURS: way(0.06), "slow": way(0.5), "wrong": way(0.02, off=1.0)}
     program = programs.Program("p", {"size": 3}, ways, 1e-3, {"absent": "no GPU"})

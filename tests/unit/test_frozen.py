@@ -29,7 +29,7 @@ class Standard:
 
 
 @frozen.dataclass(frozen=True, slots=True)
-class Nothing:
+class NoFields:
     pass
 
 
@@ -49,7 +49,7 @@ def test_records_are_those_of_a_dataclass(kind: type):
     record = kind("a", place=3)
     assert repr(record) == f"{kind.__name__}(name='a', place=3)" and dataclasses.asdict(record)["secret"] == b""
     assert record == kind("a", b"", 4) != kind("a", b"x") and hash(record) == hash(kind("a"))
-    assert record != "a" and record != Nothing()
+    assert record != "a" and record != NoFields()
     assert dataclasses.replace(record, name="b") == kind("b") and kind.__match_args__ == ("name", "secret", "place")
     for copied in (copy.copy(record), copy.deepcopy(record), pickle.loads(pickle.dumps(record))):
         assert (copied, copied.place) == (record, 3)
@@ -64,7 +64,7 @@ def test_records_are_those_of_a_dataclass(kind: type):
 
 
 def test_classes_without_fields_and_with_methods_of_their_own():
-    assert Nothing() == Nothing() and hash(Nothing()) == hash(()) and repr(Nothing()) == "Nothing()"
+    assert NoFields() == NoFields() and hash(NoFields()) == hash(()) and repr(NoFields()) == "NoFields()"
     assert (str(Shouted("a")), hash(Shouted("a")), Shouted("a") == Shouted("a")) == ("A", 7, True)
 
 
@@ -73,7 +73,7 @@ def test_what_it_does_not_do_is_refused_at_the_definition():
         frozen.dataclass(frozen=True, slots=False)
     with pytest.raises(AssertionError):
         @frozen.dataclass(frozen=True, slots=True)
-        class Listed:
+        class ListedNames:
             names: list[str] = dataclasses.field(default_factory=list)
 
 

@@ -139,14 +139,14 @@ def test_a_complete_plan_that_nobody_looked_at_is_not_late(host: Ahead):
     assert late() is None and flight.done
 
 
-class Ended(BaseException):
+class ProcessEnded(BaseException):
     """The process would have ended."""
 
 
 def test_a_fault_is_blamed_on_the_plan_whose_kernel_failed(host: Ahead, tmp_path: Path,
                                                            monkeypatch: pytest.MonkeyPatch):
     def end(status: int) -> None:
-        raise Ended
+        raise ProcessEnded
 
     monkeypatch.setattr("gpu_worker.server.handlers.os._exit", end)
     put(host, 1)
@@ -160,7 +160,7 @@ def test_a_fault_is_blamed_on_the_plan_whose_kernel_failed(host: Ahead, tmp_path
         for _, call in recording.work.works[0].entries:
             monkeypatch.setattr(call.kernel, "name", "fails")
     requests = [host.begin(plans[vrdd % 2], (vrdd, vrdd + 1), released=(vrdd - 1,)) for vrdd in range(17, 22)]
-    with pytest.raises(Ended):
+    with pytest.raises(ProcessEnded):
         host.process.finish(host.flights[-1])
     failure = read(tmp_path / "box").failure
     assert failure.number == requests[1].number and failure.operation.startswith("turned")

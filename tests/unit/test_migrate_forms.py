@@ -351,7 +351,7 @@ def test_a_file_that_cannot_be_written_is_as_it_was(words: tuple[str, ...], tmp_
 
 # -- tuples ----------------------------------------------------------------------------------------------------------
 
-Spot = namedtuple("Spot", "label x y")
+LabelledSpot = namedtuple("LabelledSpot", "label x y")
 Both = namedtuple("Both", "label x")
 
 
@@ -364,7 +364,7 @@ def _energy(spot: Any) -> float:
     (lambda r: r[0] * r[2], [(1.0, 0.5, 2.0)], RecordForm()),
     (lambda r: (r[2] - r[1].sum() + r[1][r[0]], 1), [(1, np.arange(3.0), 2.0)], RecordForm(of="record")),
     (lambda r: r[1][0] * r[0], [(1, (2.0, 3.0, 4.0))], RecordForm(of="record")),
-    (_energy, [Spot(1, 0.5, 2.0)], RecordForm(of="record")),
+    (_energy, [LabelledSpot(1, 0.5, 2.0)], RecordForm(of="record")),
     (lambda p: p.x * 2, [Both(1, 0.5)], RecordForm(pairs=True))])
 def test_records_have_a_form_with_which_functions_translate(function: Any, records: list, form: RecordForm):
     verdict, chosen, (functions, held) = verdict_by_form([(function, "")], records)
@@ -392,7 +392,7 @@ def _tuples(text: str, **known: Any) -> PortedProgram:
     return port(program, RunCapture("job.py", [], digest_of(text), calls=calls, arrays=arrays))
 
 
-HELD = "from spots import Spot\ndata = sc.parallelize(a).cache()\n"
+HELD = "from spots import LabelledSpot\ndata = sc.parallelize(a).cache()\n"
 
 
 def test_tuples_of_several_types_are_ported_as_records():
@@ -401,14 +401,14 @@ def test_tuples_of_several_types_are_ported_as_records():
 
 
 @pytest.mark.parametrize(("function", "changed"), [
-    ("lambda s: s.x * s[0] + f(s)", "lambda s: s[1] * s[0] + f(Spot(*s))"),
-    ("energy", "lambda each: energy(Spot(*each))")])
+    ("lambda s: s.x * s[0] + f(s)", "lambda s: s[1] * s[0] + f(LabelledSpot(*s))"),
+    ("energy", "lambda each: energy(LabelledSpot(*each))")])
 def test_named_tuples_become_tuples_before_the_cache(function: str, changed: str):
     ported = _tuples(f"{HELD}print(data.take(2))\nfor i in b:\n    n = data.map({function}).sum()\n", of="record",
-                     named=["Spot", "label", "x", "y"])
+                     named=["LabelledSpot", "label", "x", "y"])
     assert ported.refused == () and 'data = sc.parallelize(a).map(tuple).cache("GPU")\n' in ported.text
     assert f'n = data.vmap({changed}, of="record").sum()\n' in ported.text
-    assert "print([Spot(*each) for each in data.take(2)])\n" in ported.text
+    assert "print([LabelledSpot(*each) for each in data.take(2)])\n" in ported.text
 
 
 def test_named_tuples_of_a_class_without_a_name_take_a_decision():

@@ -109,18 +109,18 @@ def test_an_action_counts_as_often_as_a_pass_has_it_and_the_number_of_held_recor
 def test_a_row_function_is_the_same_one_in_each_pass():
     seen = list[Any]()
 
-    class Held:
-        def vmap(self, function: Any) -> Held:
+    class SeenVRDD:
+        def vmap(self, function: Any) -> SeenVRDD:
             seen.append(function)
             return self
 
-        def vreduce(self, fold: Any) -> Held:
+        def vreduce(self, fold: Any) -> SeenVRDD:
             return self
     block = ProbedCall(CapturedCall(0, "", 1, 1, 1, "map"), (lambda m: m.sum(0),), {},
                        FunctionOfRow("lambda m: m", "lambda a, b: a + b", {}))
     operation = block.as_ported()
     for _ in range(2):
-        operation(Held())
+        operation(SeenVRDD())
     assert seen[0] is seen[1]
 
 

@@ -14,7 +14,7 @@ from numpy.linalg import norm
 from gpu_worker.device.base import Source
 from gpu_worker.device.cuda.nvrtc import compile_cubin
 from gpu_worker.protocol.messages import FieldFold
-from tests.golden.harness import AS_ON_GPU, Data, build, difference, launch, plain, promoted, record_of
+from tests.golden.harness import AS_ON_GPU, CaseData, build, difference, launch, plain, promoted, record_of
 from tests.unit.test_translate_nearest import CENTRES, COLUMNS, by_argmin, by_key, exact, nearest, points
 from vispark.translate import trace
 from vispark.translate.codegen.scalar.interface import TableKernel, TracedCall
@@ -51,13 +51,13 @@ def on_one_side(p, c):
     return nearest(p, c) % 5
 
 
-def made(function: Callable, centres: np.ndarray, data: Data, folding: Folding | None = None,
+def made(function: Callable, centres: np.ndarray, data: CaseData, folding: Folding | None = None,
          *more: Callable) -> tuple[TableKernel, Sequence[TracedCall]]:
     calls = (TracedCall(trace(function, (centres,)), (centres,)), *(TracedCall(trace(each)) for each in more))
     return fuse(calls, record_of(data), folding=folding), calls
 
 
-def given_by(kernel: TableKernel, calls: Sequence[TracedCall], data: Data,
+def given_by(kernel: TableKernel, calls: Sequence[TracedCall], data: CaseData,
              options: tuple[str, ...] = ()) -> list[object]:
     (outputs,) = launch(kernel, calls, [data], options=("-fmad=false", *options), tiles=9)
     return [build(kernel, kernel.structure, [outputs[each.name][i] for each in kernel.outputs])

@@ -34,7 +34,7 @@ from gpu_worker.protocol.messages import (
 )
 from gpu_worker.protocol.payload import Payload, aligned, results
 from gpu_worker.protocol.plans import sealed
-from tests.unit.grids import AXES, Case
+from tests.unit.grids import AXES, CutGrid
 from tests.unit.plans import Bench
 from tests.unit.test_patches_steps import SOURCE, assert_stepped, halo, launch
 from tests.unit.thread_worlds import Meeting, ThreadWorld, nodes
@@ -51,10 +51,11 @@ RULES = {"periodic": ((PERIODIC,) * 2,) * 3, "mixed": ((PERIODIC,) * 2, (MIRRORE
          "ends": ((GIVEN, MIRRORED), (PERIODIC,) * 2, (MIRRORED,) * 2)}
 
 
-def case_of(rules: str, splits: tuple[int, ...] = (2, 2, 2), owners: Sequence[int] = (0, 1, 1, 0, 0, 1, 1, 0)) -> Case:
+def case_of(rules: str, splits: tuple[int, ...] = (2, 2, 2), owners: Sequence[int] = (0, 1, 1, 0, 0, 1, 1, 0)
+            ) -> CutGrid:
     """Return a grid of which each node has blocks at the sides, edges and corners of the other's."""
-    return Case(Lattice(SHAPE, splits), (2, 1, 1), RULES[rules], tuple((-10 - axis, -20 - axis) for axis in AXES),
-                False, tuple(owners))
+    return CutGrid(Lattice(SHAPE, splits), (2, 1, 1), RULES[rules], tuple((-10 - axis, -20 - axis) for axis in AXES),
+                   False, tuple(owners))
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class GridNodes:
         Whose owners are the workers.
     """
 
-    def __init__(self, workers: Sequence[Bench], case: Case):
+    def __init__(self, workers: Sequence[Bench], case: CutGrid):
         self.workers, self.case = workers, case
         self._grid = GridShape(case.lattice.shape, case.lattice.splits, case.widths)
         self._boxes = [case.lattice.block(at) for at in whole(case.lattice.splits)]
@@ -158,11 +159,11 @@ def field() -> np.ndarray:
     return np.random.default_rng(4).normal(size=SHAPE)
 
 
-def loop(case: Case, steps: int, **how: Any) -> IterateStep:
+def loop(case: CutGrid, steps: int, **how: Any) -> IterateStep:
     return replace(IterateStep("loop", (Phase("around", (halo(case, False),), 0),), steps, 0, -1.0, 1, 0), **how)
 
 
-def on(workers: Sequence[Bench], case: Case, *steps: Step, places: Sequence[str] = (), **how: Any) -> Said:
+def on(workers: Sequence[Bench], case: CutGrid, *steps: Step, places: Sequence[str] = (), **how: Any) -> Said:
     """Run steps on nodes with these options, and return what they make of the cells."""
     grid = GridNodes(workers, case)
     try:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gpu_worker.device.memory.grid.boxes import Box, Lattice, bisected, covered, cuts, device_of_blocks, shells, whole
 from gpu_worker.device.memory.grid.ghosts import GIVEN, MIRRORED, PERIODIC, Copied, ghosts
 from gpu_worker.device.memory.grid.layout import Copy, PatchLayout, packed, tables
-from tests.unit.grids import AXES, Case, cases, coordinates, padded, run_tables, triples
+from tests.unit.grids import AXES, CutGrid, cases, coordinates, padded, run_tables, triples
 
 pytestmark = pytest.mark.slow
 
@@ -87,7 +87,7 @@ def test_rows_of_a_patch_start_on_lines(shape, widths):
 
 @_SETTINGS
 @given(cases())
-def test_exchange_restores_coordinates(case: Case):
+def test_exchange_restores_coordinates(case: CutGrid):
     full = coordinates(case.lattice.shape)
     expected = padded(full, case)
     memories = [np.full(layout.elements, -7, full.dtype) for layout in case.layouts]
@@ -102,7 +102,7 @@ def test_exchange_restores_coordinates(case: Case):
 
 @_SETTINGS
 @given(cases())
-def test_what_one_side_sends_is_what_the_other_expects(case: Case):
+def test_what_one_side_sends_is_what_the_other_expects(case: CutGrid):
     """Compare the pieces of one target and one source: they are the same, in order, whoever else takes part."""
     boxes = [layout.box for layout in case.layouts]
     arguments = case.lattice.shape, case.widths, case.widths, case.rules

@@ -31,7 +31,7 @@ from gpu_worker.protocol.errors import NotFinite, PlanError
 from gpu_worker.protocol.grids import ExchangeStep, GridShape, Halo, IterateStep, Phase, Side, StencilStep, WindowStep
 from gpu_worker.protocol.messages import ArgumentValue, ArrayArgument, Field, ScalarArgument, StencilLaunch
 from gpu_worker.system.crash_record import CrashRecorder
-from tests.unit.grids import AXES, Case, cases, padded, triples
+from tests.unit.grids import AXES, CutGrid, cases, padded, triples
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +55,7 @@ extern "C" __global__ void around(const double* u, double* out, const vp_region 
 """, file="around.cu")
 
 
-def launch(case: Case, weight: float) -> StencilLaunch:
+def launch(case: CutGrid, weight: float) -> StencilLaunch:
     return StencilLaunch(0, "around", ("u",), (Field("u", "<f8", ()),),
                          (ArrayArgument(0), ScalarArgument("<f8", np.float64(weight).tobytes())), case.widths,
                          case.widths,
@@ -65,7 +65,7 @@ def launch(case: Case, weight: float) -> StencilLaunch:
 class Machine:
     """Some host devices, and one plan's working place on them."""
 
-    def __init__(self, devices: Sequence[Device], box: CrashRecorder, case: Case, values: Sequence[np.ndarray] = ()):
+    def __init__(self, devices: Sequence[Device], box: CrashRecorder, case: CutGrid, values: Sequence[np.ndarray] = ()):
         self.devices, self.case = devices, case
         self._used = [device.memory().used for device in devices]
         self.streams = Streams(StreamPool(devices), 1)
@@ -146,7 +146,7 @@ class Machine:
         assert [device.memory().used for device in self.devices] == self._used
 
 
-def halo(case: Case, values: bool) -> Halo:
+def halo(case: CutGrid, values: bool) -> Halo:
     sides = []
     for axis, side in itertools.product(AXES, (0, 1)):
         fixed = case.rules[axis][side] == GIVEN
@@ -155,11 +155,11 @@ def halo(case: Case, values: bool) -> Halo:
     return Halo("u", case.widths, case.widths, tuple(sides))
 
 
-def slabs(case: Case) -> list[np.ndarray]:
+def slabs(case: CutGrid) -> list[np.ndarray]:
     return [np.ascontiguousarray(case.given(axis, side)).astype("f8") for axis, side in itertools.product(AXES, (0, 1))]
 
 
-def stepped(full: np.ndarray, case: Case, steps: int,
+def stepped(full: np.ndarray, case: CutGrid, steps: int,
             of: Callable[[np.ndarray], np.ndarray] = np.asarray) -> np.ndarray:
     """Return the cells of steps of the stencil, by NumPy; of absolute values and weights the size of what is summed."""
     for _ in range(steps):
@@ -174,7 +174,7 @@ def stepped(full: np.ndarray, case: Case, steps: int,
     return full
 
 
-def assert_stepped(cells: np.ndarray, full: np.ndarray, case: Case, steps: int) -> None:
+def assert_stepped(cells: np.ndarray, full: np.ndarray, case: CutGrid, steps: int) -> None:
     """Check that the cells are those of steps of the stencil, but for the rounding of some hundred terms a step, which
     may cancel out.
     """
@@ -204,7 +204,7 @@ _SETTINGS = settings(max_examples=40, deadline=None, suppress_health_check=[Heal
 
 @given(case=cases(), count=st.integers(1, 3), steps=st.integers(1, 5), looped=st.booleans(), seed=st.integers(0, 99))
 @_SETTINGS
-def test_steps_are_those_of_numpy(devices, box, case: Case, count: int, steps: int, looped: bool, seed: int):
+def test_steps_are_those_of_numpy(devices, box, case: CutGrid, count: int, steps: int, looped: bool, seed: int):
     full = np.random.default_rng(seed).random(case.lattice.shape)
     machine = Machine(devices[:count], box, case, slabs(case) if case.varied else ())
     machine.put(full)
@@ -222,7 +222,7 @@ def test_steps_are_those_of_numpy(devices, box, case: Case, count: int, steps: i
 
 
 def test_more_rows_than_a_launch_has_thread_blocks(devices, box):
-    case = Case(Lattice((2, 70_001, 2), (1, 2, 1)), (0, 1, 1), ((GIVEN, GIVEN),) * 3, ((0, 0),) * 3, False, (0, 0))
+    case = CutGrid(Lattice((2, 70_001, 2), (1, 2, 1)), (0, 1, 1), ((GIVEN, GIVEN),) * 3, ((0, 0),) * 3, False, (0, 0))
     machine = Machine(devices[:1], box, case)
     full = np.random.default_rng(3).random(case.lattice.shape)
     machine.put(full)
@@ -252,11 +252,12 @@ class Apart(HostDevice):
         return other is self
 
 
-CASE = Case(Lattice((12, 9, 10), (2, 3, 2)), (2, 1, 3), ((PERIODIC,) * 2, (MIRRORED, GIVEN), (GIVEN, MIRRORED)),
-            tuple((-10 - axis, -20 - axis) for axis in AXES), False, tuple(range(12)))
+CASE = CutGrid(Lattice((12, 9, 10), (2, 3, 2)), (2, 1, 3), ((PERIODIC,) * 2, (MIRRORED, GIVEN), (GIVEN, MIRRORED)),
+               tuple((-10 - axis, -20 - axis) for axis in AXES), False, tuple(range(12)))
 
 
-def loop(case: Case, steps: int, *, until: float = -1.0, every: int = 1, done: int = 0, check: int = 0) -> IterateStep:
+def loop(case: CutGrid, steps: int, *, until: float = -1.0, every: int = 1, done: int = 0, check: int = 0
+         ) -> IterateStep:
     return IterateStep("loop", (Phase("around", (halo(case, False),), 0),), steps, done, until, every, check)
 
 

@@ -29,7 +29,7 @@ from vispark.runtime.driver import pipeline
 from vispark.runtime.driver.pipeline import PendingRequest, RequestPipeline
 
 
-class Watched(Client):
+class WatchedClient(Client):
     """A client that notes, whenever it looks for an answer, whether VRDD 7 counts as used.
 
     Where ``interrupted`` says so, Ctrl-C is pressed before or after it has sent or received something.
@@ -73,7 +73,7 @@ class NotWatched:
 def connected() -> Iterator[tuple[RequestPipeline, Connection]]:
     """Connect a pipeline, and yield it with the worker's end of its connection."""
     ours, theirs = socket.socketpair()
-    with Connection(theirs) as worker, Watched(Connection(ours), Welcome(2, "w", 1, 1, (), 0), "") as client:
+    with Connection(theirs) as worker, WatchedClient(Connection(ours), Welcome(2, "w", 1, 1, (), 0), "") as client:
         client.pipeline = RequestPipeline(client, 30.0, blame=lambda *_: None, heard=lambda *_: None,
                                           awaited=NotWatched())
         yield client.pipeline, worker

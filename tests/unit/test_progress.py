@@ -17,7 +17,7 @@ class Terminal(io.StringIO):
         return True
 
 
-class Kernel:
+class NotebookShell:
     """A notebook's shell, which notes what is published."""
 
     kernel = object()
@@ -39,8 +39,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 @pytest.fixture
-def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
-    shell = Kernel()
+def kernel(monkeypatch: pytest.MonkeyPatch) -> NotebookShell:
+    shell = NotebookShell()
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
     return shell
 
@@ -82,7 +82,7 @@ def test_a_terminal_shows_a_bar_of_what_takes_long(clock: list[float], monkeypat
         assert ("iterate heat" in sys.stderr.getvalue()) == is_shown
 
 
-def test_a_notebook_has_a_line_that_is_written_over(clock: list[float], kernel: Kernel):
+def test_a_notebook_has_a_line_that_is_written_over(clock: list[float], kernel: NotebookShell):
     run(clock, seconds=0.1)
     assert not kernel.published
     run(clock)

@@ -23,18 +23,18 @@ def open_descriptors():
     return len(os.listdir("/proc/self/fd"))
 
 
-class Clock:
+class StoreClock:
     now = 1000.0
 
     def __call__(self):
         return self.now
 
 
-class Node:
+class StoreNode:
     """A store, its clock, and the sessions that live, or are known."""
 
     def __init__(self):
-        self.clock, self.alive, self.known = Clock(), {"owner", "reader"}, {"owner", "reader"}
+        self.clock, self.alive, self.known = StoreClock(), {"owner", "reader"}, {"owner", "reader"}
         self.store = PublicationStore(self.clock)
 
     def put(self, key="k1", name="points", *, replace=False, digest=b"", lease=LEASE, vrdd=0, session="owner"):
@@ -59,7 +59,7 @@ class Node:
 @pytest.fixture
 def node():
     before = open_descriptors()
-    node = Node()
+    node = StoreNode()
     yield node
     node.store.validate()
     node.store.close()

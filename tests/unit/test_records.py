@@ -213,17 +213,17 @@ class TestBlocks:
         assert all(np.shares_memory(row, array) for row in unpack(layout, 2, b"", [{"": array}], open=RING.open))
 
 
-class Name:
+class NamedRecord:
     def __init__(self, name):
         self.name = name
 
     def __eq__(self, other):
-        return type(other) is Name and self.name == other.name
+        return type(other) is NamedRecord and self.name == other.name
 
     __hash__ = None
 
     def __repr__(self):
-        return f"Name({self.name})"
+        return f"NamedRecord({self.name})"
 
 
 class TestPairs:
@@ -232,8 +232,9 @@ class TestPairs:
         ([("a", (1, (True, b"x"))), (), (None,)], b"m"), ([2**63 - 1, 2**64 - 1, -2**63], b"m"), ([-0.0, QUIET], b"n"),
         ([2**64, -2**63 - 1], b"p"), (["\ud800"], b"p"), ([np.int64(3), np.float32(2)], b"p"),
         ([np.int64(3), np.int64(-4)], b"n"), ([3, -4], b"n"), ([np.bool_(True)], b"a"), ([np.str_("x")], b"p"),
-        ([[1], {2: 3}, Name("x")], b"p"), ([frozenset({1}), datetime.date(2020, 1, 1), decimal.Decimal("1.10")], b"p"),
-        ([bytearray(b"x"), collections.namedtuple("Point", "x y")(1, 2)], b"p"), (["a", Name("b")], b"p"),
+        ([[1], {2: 3}, NamedRecord("x")], b"p"),
+        ([frozenset({1}), datetime.date(2020, 1, 1), decimal.Decimal("1.10")], b"p"),
+        ([bytearray(b"x"), collections.namedtuple("Point", "x y")(1, 2)], b"p"), (["a", NamedRecord("b")], b"p"),
     ], ids=str)
     def test_keys(self, keys, tag):
         records = [(key, float(index)) for index, key in enumerate(keys)]

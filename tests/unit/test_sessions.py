@@ -16,7 +16,7 @@ LEASE = dataclasses.replace(EXECUTOR, role="lease", client_pid=0)
 KILLED = Death(False, 9, None)
 
 
-class Clock:
+class SessionClock:
     now = 1000.0
 
     def __call__(self):
@@ -25,7 +25,7 @@ class Clock:
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return SessionClock()
 
 
 @pytest.fixture

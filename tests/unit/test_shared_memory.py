@@ -13,7 +13,7 @@ from gpu_worker.protocol.errors import LaunchError
 from gpu_worker.protocol.messages import FieldFold
 from tests.golden import grids
 from tests.golden.case import rows
-from tests.golden.fused import FUSED, Fused
+from tests.golden.fused import FUSED, FoldCase
 from tests.golden.harness import AS_ON_GPU, launch, record_of
 from tests.unit.test_translate_nearest import assign, by_key, points
 from tests.unit.test_translate_stencil_steps import FIXED, MIXED, apart, around, filled, heat, values, wave
@@ -61,14 +61,14 @@ NEAREST = points(60, 100), points(300, 100, seed=1)
 
 #: Beside the kernels that are kept: long rows, wide sums, long rows by few and many keys, layers and nearest centres.
 FAMILIES = FUSED | {
-    "longer_rows": Fused("", called(twice), rows(3, 20_000)),
-    "wide_sums": Fused("", called(twice), rows(40, 2_700, "float64"), Folding(SUM)),
-    "long_by_key": Fused("", called(greatest), np.abs(rows(90, 400)), Folding(BOTH, "0", 5)),
-    "long_by_many_keys": Fused("", called(greatest), rows(90, 784), Folding(BOTH, "0", 5_000)),
-    "layers": Fused("", called(layers, rows(784, 128), rows(128, 10)), rows(20, 784)),
-    "small_layers": Fused("", called(layers, rows(64, 64), rows(64, 64)), rows(20, 64)),
-    "centres": Fused("", called(assign, NEAREST[0]), NEAREST[1], by_key(60)),
-    "few_centres": Fused("", called(assign, points(20, 64)), points(300, 64, seed=1), by_key(20)),
+    "longer_rows": FoldCase("", called(twice), rows(3, 20_000)),
+    "wide_sums": FoldCase("", called(twice), rows(40, 2_700, "float64"), Folding(SUM)),
+    "long_by_key": FoldCase("", called(greatest), np.abs(rows(90, 400)), Folding(BOTH, "0", 5)),
+    "long_by_many_keys": FoldCase("", called(greatest), rows(90, 784), Folding(BOTH, "0", 5_000)),
+    "layers": FoldCase("", called(layers, rows(784, 128), rows(128, 10)), rows(20, 784)),
+    "small_layers": FoldCase("", called(layers, rows(64, 64), rows(64, 64)), rows(20, 64)),
+    "centres": FoldCase("", called(assign, NEAREST[0]), NEAREST[1], by_key(60)),
+    "few_centres": FoldCase("", called(assign, points(20, 64)), points(300, 64, seed=1), by_key(20)),
 }
 
 

@@ -60,7 +60,7 @@ def test_no_more_than_their_share_is_spent_whatever_they_turn_out_to_cost(step: 
     assert 0 < spent <= 0.02 * now + 0.1                # the last one may have cost more than was expected
 
 
-class Loader:
+class StandInLoader:
     """Stands for the RDD that a loop starts from."""
 
 
@@ -74,7 +74,7 @@ class Loops:
         self.snapshots = Snapshots(0.99, 1e-9)
         self.snapshots.pace.spent = -1e9
 
-    def begin(self, loader: Loader, number: int):
+    def begin(self, loader: StandInLoader, number: int):
         """Begin a snapshot, if one is due; what workers are told."""
         if not self.snapshots.is_due(loader, 1, self.epochs):
             return None
@@ -97,7 +97,7 @@ def loops(monkeypatch: pytest.MonkeyPatch) -> Loops:
 
 
 def test_a_snapshot_counts_once_all_nodes_have_it_and_the_one_before_is_released(loops: Loops):
-    loader = Loader()
+    loader = StandInLoader()
     assert not loops.begin(loader, 1)                    # a loop has just begun
     assert loops.begin(loader, 2).needed == ()
     assert not loops.begin(loader, 3), "one at a time"
@@ -111,7 +111,7 @@ def test_a_snapshot_counts_once_all_nodes_have_it_and_the_one_before_is_released
 
 
 def test_a_snapshot_whose_process_is_gone_is_given_up(loops: Loops):
-    loader = Loader()
+    loader = StandInLoader()
     loops.begin(loader, 1)
     assert loops.begin(loader, 2)
     loops.epochs[loops.homes[0]] = 2
@@ -121,7 +121,7 @@ def test_a_snapshot_whose_process_is_gone_is_given_up(loops: Loops):
 
 
 def test_a_snapshot_that_failed_is_given_up_at_once_and_its_reason_is_told_once(loops: Loops, caplog):
-    loader = Loader()
+    loader = StandInLoader()
     loops.begin(loader, 1)
     for number in (2, 3):
         assert loops.begin(loader, number)
@@ -141,7 +141,7 @@ def test_a_snapshot_that_failed_is_given_up_at_once_and_its_reason_is_told_once(
 
 def test_a_failed_snapshot_is_not_repeated_with_each_plan_where_a_copy_may_be_lost(loops: Loops):
     one, other = loops.homes
-    loader = Loader()
+    loader = StandInLoader()
     loops.begin(loader, 1)
     for number, saved in ((2, Saved(2, 1, 0.001, True)), (3, Saved(3, 0, 0.001, failed="no space left"))):
         residency = Residency(loops.released, DatasetId(number, "a snapshot"))
@@ -172,7 +172,7 @@ def test_a_worker_says_that_a_snapshot_failed_and_why(tmp_path: Path, monkeypatc
 
 
 def test_loops_have_their_own_snapshots_until_they_are_forgotten(loops: Loops):
-    one, other = Loader(), Loader()
+    one, other = StandInLoader(), StandInLoader()
     for loader in (one, other):
         loops.begin(loader, 1)
     assert loops.begin(one, 2).needed == ()
@@ -201,7 +201,7 @@ def test_the_next_node_that_can_be_reached_holds_the_copy(known: str, walls: str
 
 def test_a_snapshot_is_taken_at_once_where_a_copy_may_be_lost(loops: Loops):
     one, other = loops.homes
-    loader = Loader()
+    loader = StandInLoader()
     loops.begin(loader, 1)
     loops.snapshots.begin(loader, Residency(loops.released, DatasetId(2, "a snapshot")), 1, {0: one}, 1, loops.epochs,
                           {one: other})
@@ -214,7 +214,7 @@ def test_a_snapshot_is_taken_at_once_where_a_copy_may_be_lost(loops: Loops):
 
 def test_a_snapshot_is_copied_where_every_node_has_given_its_part_to_another(loops: Loops):
     one, other = loops.homes
-    loader = Loader()
+    loader = StandInLoader()
     for number, copied in ((2, True), (3, False)):
         loops.begin(loader, 1)
         residency = Residency(loops.released, DatasetId(number, "a snapshot"))

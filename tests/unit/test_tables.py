@@ -91,7 +91,7 @@ def test_slices_of_a_part_have_each_row_once():
 
 # -- arrays that are made while they are written ----------------------------------------------------------------------
 
-class Written:
+class WrittenMemory:
     """Memory that arrays are put to, each behind the one before."""
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ def test_fields_of_a_file_are_read_while_they_are_written(tmp_path: Path):
     packed = pack(streamed, seal=bytes)
     assert [field.shape for field in packed.signatures[0].fields] == [(30_000,), (30_000, 2)]
     for _ in range(2):      # a worker that is lost has it sent again
-        memory = Written()
+        memory = WrittenMemory()
         packed.write_blocks(memory, 0)
         arrays = list(memory.arrays.values())
         np.testing.assert_array_equal(np.concatenate([each for each in arrays if each.ndim == 1]), np.int32(x))
@@ -135,7 +135,7 @@ def _written(form, path: str, filter, count: int, dtype=None) -> tuple[list[tupl
     streamed = ReadTask(form, selection, condition, False)([slices])
     assert isinstance(streamed, StreamedRows)
     packed = pack(streamed, seal=bytes)
-    memory = Written()
+    memory = WrittenMemory()
     packed.write_blocks(memory, 0)
     assert len(list(ReadTask(form, selection, condition, False)([slices]))) == packed.count == count
     return [field.shape for field in packed.signatures[0].fields], list(memory.arrays.values())
@@ -153,19 +153,19 @@ def test_a_wide_or_remote_file_is_read_a_share_of_its_fields_at_a_time(tmp_path:
         module.write_table(pa.table(columns), file)
     calls: list[int] = []
 
-    class Counting(OrcFormat if name == "orc" else ParquetFormat):
+    class CountedFormat(OrcFormat if name == "orc" else ParquetFormat):
         def batches(self, slices, selection, filter):
             calls.append(len(selection.columns))
             return super().batches(slices, selection, filter)
 
-    form = Counting()
+    form = CountedFormat()
     selection = select(form.footer(path, None, None).schema, None, None, "error", "the file")
     slices = tuple(FileSlice(path, part) for part in form.footer(path, selection, None).parts)
     streamed = ReadTask(form, selection, None, False)([slices])
     assert isinstance(streamed, StreamedRows)
     packed = pack(streamed, seal=bytes)
     for _ in range(2):
-        memory = Written()
+        memory = WrittenMemory()
         packed.write_blocks(memory, 0)
         np.testing.assert_array_equal(np.concatenate([*memory.arrays.values()]), np.concatenate([*columns.values()]))
         assert len(calls) == readings and sum(calls) == len(columns)
@@ -274,7 +274,7 @@ def test_columns_of_another_case_than_in_the_first_file(tmp_path: Path, name: st
                    [tuple(FileSlice(paths[1], part, index, 2) for part in footer.parts for index in range(2))]):
         rows = list(ReadTask(form, selection, condition, False)(slices))
         assert [(row["p.b"], row["k"]) for row in rows] == list(zip(-kept, kept, strict=True))
-        memory = Written()
+        memory = WrittenMemory()
         pack(ReadTask(form, selection, condition, False)(slices), seal=bytes).write_blocks(memory, 0)
         np.testing.assert_array_equal(np.concatenate([each for each in memory.arrays.values() if each.dtype == float]),
                                       -kept)
@@ -371,7 +371,7 @@ def test_a_file_that_has_more_rows_than_were_counted(tmp_path: Path):
                                                ([np.zeros(2), np.zeros(2)], "of 3 rows had 4")])
 def test_other_rows_than_were_looked_up(arrays, words):
     with pytest.raises(PlanError, match=words):
-        pack(StreamedRows([], 3, {"": lambda: iter(arrays)}), seal=bytes).write_blocks(Written(), 0)
+        pack(StreamedRows([], 3, {"": lambda: iter(arrays)}), seal=bytes).write_blocks(WrittenMemory(), 0)
 
 
 def test_no_rows_are_not_read():

@@ -21,9 +21,9 @@ from tests.golden import (  # noqa: F401 - they fill CASES
     cases_rows,
     cases_special,
 )
-from tests.golden.case import CASES, Case
+from tests.golden.case import CASES, GoldenCase
 from tests.golden.harness import build, difference, plain, promoted, record_of
-from tests.property.differential.units import Launch, runner
+from tests.property.differential.units import UnitLaunch, runner
 from vispark.translate import TranslationError, trace
 from vispark.translate.codegen.scalar.interface import TracedCall
 from vispark.translate.fusion import fuse
@@ -35,15 +35,15 @@ UNIT = 60
 
 
 @functools.cache
-def _unit(number: int) -> dict[Case, list[Any] | TranslationError]:
+def _unit(number: int) -> dict[GoldenCase, list[Any] | TranslationError]:
     """Return the results of the kernels of a unit's cases for each element."""
-    results: dict[Case, list[Any] | TranslationError] = {}
-    launches: dict[Case, Launch] = {}
+    results: dict[GoldenCase, list[Any] | TranslationError] = {}
+    launches: dict[GoldenCase, UnitLaunch] = {}
     for case in CASES[number * UNIT:(number + 1) * UNIT]:
         fields = case.data if isinstance(case.data, dict) else {"": case.data}
         try:
             call = TracedCall(trace(case.fn, case.args), case.args)
-            launches[case] = Launch(fuse((call,), record_of(case.data)), call, fields)
+            launches[case] = UnitLaunch(fuse((call,), record_of(case.data)), call, fields)
         except TranslationError as error:
             results[case] = error
     written = runner("host").run(list(launches.values()), kept=True)
@@ -54,7 +54,7 @@ def _unit(number: int) -> dict[Case, list[Any] | TranslationError]:
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.construct) for case in CASES])
-def test_the_kernel_does_what_the_function_does(case: Case):
+def test_the_kernel_does_what_the_function_does(case: GoldenCase):
     expected = plain(case.fn, case.data, *case.args)
     results = _unit(CASES.index(case) // UNIT)[case]
     if isinstance(results, TranslationError):

@@ -47,7 +47,7 @@ class Model:
 
 
 model = Model()
-Place = namedtuple("Place", "x y")
+NamedPlace = namedtuple("NamedPlace", "x y")
 LONG_LIST = [(1, 2.5)] * 200
 
 
@@ -513,9 +513,9 @@ FORBIDDEN = [
     (lambda p: _listed(p), ROWS, (), r"a list cannot be a record or a part of one; .* np\.array"),
     (lambda p: (p[0], _listed(p)), ROWS, (), "a list cannot be a record or a part of one"),
     (_lengthened, ROWS, (), r"items \+= changes the list under all of its names; write items = items \+"),
-    (lambda p: Place(p[0], p[1]), ROWS, (), "a named tuple of x, y would come back as a plain tuple"),
-    (lambda p: (1, Place(p[0], p[1])), ROWS, (), "a named tuple of x, y would come back"),
-    (lambda p: Place(p[0]), ROWS, (), "Place needs its argument y"),
+    (lambda p: NamedPlace(p[0], p[1]), ROWS, (), "a named tuple of x, y would come back as a plain tuple"),
+    (lambda p: (1, NamedPlace(p[0], p[1])), ROWS, (), "a named tuple of x, y would come back"),
+    (lambda p: NamedPlace(p[0]), ROWS, (), "NamedPlace needs its argument y"),
     (lambda p: p[0].x, ROWS, (), r"float32 has no \.x here"),
     (lambda p: np.dot(p, np.zeros(3)), ROWS, (), "do not fit in a product: 4 is not 3"),
     (lambda x: np.zeros(int(x)), NUMBERS, (), "shape of an array must be known"),
@@ -682,4 +682,4 @@ def test_lists_that_are_too_long_and_named_tuples_as_arguments_are_refused():
     with pytest.raises(TranslationError, match=r"LONG_LIST\[0\] is a tuple whose items differ"):
         trace(lambda p: p[0] + len(LONG_LIST))
     with pytest.raises(TranslationError, match="is a named tuple, whose fields an array has not"):
-        trace(lambda p, place: place[0], (Place(1.0, 2.0),))
+        trace(lambda p, place: place[0], (NamedPlace(1.0, 2.0),))

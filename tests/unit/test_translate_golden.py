@@ -26,7 +26,7 @@ from tests.golden import (  # noqa: F401 - they fill CASES
     cases_rows,
     cases_special,
 )
-from tests.golden.case import CASES, Case
+from tests.golden.case import CASES, GoldenCase
 from tests.golden.fused import FUSED
 from tests.golden.harness import build, difference, launch, plain, promoted, record_of, translated
 from vispark.translate import TracedCall, fuse, trace
@@ -36,14 +36,14 @@ UPDATE = os.environ.get("VISPARK_UPDATE_GOLDEN") == "1"
 GOLDEN = [case for case in CASES if case.golden]
 
 
-def source_of(case: Case) -> str:
+def source_of(case: GoldenCase) -> str:
     """Return a case's source as it is kept."""
     kernel = fuse((TracedCall(trace(case.fn, case.args), case.args),), record_of(case.data))
     return f"// kernels: {kernel.name}\n// {case.construct}\n{kernel.source}"
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.golden) for case in GOLDEN])
-def test_the_source_is_the_one_that_is_kept(case: Case):
+def test_the_source_is_the_one_that_is_kept(case: GoldenCase):
     file = FOLDER / f"{case.golden}.cu"
     if UPDATE:
         file.write_text(source_of(case))
@@ -65,7 +65,7 @@ def test_every_golden_file_has_its_case():
 
 # Of a power of one half of minus infinity the host compiler makes a square root, unless it is in a vector loop.
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.golden) for case in GOLDEN if case.golden != "powers"])
-def test_the_way_that_a_gpu_takes_gives_the_same(case: Case):
+def test_the_way_that_a_gpu_takes_gives_the_same(case: GoldenCase):
     for one, other in zip(plain(case.fn, case.data, *case.args),
                           translated(case.fn, case.data, *case.args, staged=True), strict=True):
         assert not difference(promoted(one, other) if case.promoted else one, other, max(4, case.tolerance))

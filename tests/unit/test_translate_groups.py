@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.products import network, softmax
 from gpu_worker.protocol.messages import FieldFold
-from tests.golden.harness import AS_ON_HOPPER, Data, launch, record_of
+from tests.golden.harness import AS_ON_HOPPER, CaseData, launch, record_of
 from vispark.translate import Folding, TracedCall, fuse, trace
 from vispark.translate.codegen.scalar.interface import SHARED_LIMIT, TableKernel
 from vispark.translate.kernels.lane_arrays import in_registers
@@ -43,11 +43,11 @@ def rows(count: int, width: int = WIDTH) -> np.ndarray:
     return data
 
 
-def kernel_of(fn: Callable[..., Any], data: Data, *args: Any, shared_limit: int = SHARED_LIMIT) -> TableKernel:
+def kernel_of(fn: Callable[..., Any], data: CaseData, *args: Any, shared_limit: int = SHARED_LIMIT) -> TableKernel:
     return fuse((TracedCall(trace(fn, args), args),), record_of(data), folding=ADDED, shared_limit=shared_limit)
 
 
-def totals(fn: Callable[..., Any], data: Data, *args: Any, tiles: int = 2) -> list[np.ndarray]:
+def totals(fn: Callable[..., Any], data: CaseData, *args: Any, tiles: int = 2) -> list[np.ndarray]:
     """Return the totals of all rows that a kernel leaves as on Hopper, joined, for each output."""
     calls, kernel = (TracedCall(trace(fn, args), args),), kernel_of(fn, data, *args)
     assert "rows::GroupOuter<" in kernel.source

@@ -71,7 +71,7 @@ def test_coordinates_are_those_of_the_whole_grid(frame: tuple[str, ...]):
 @pytest.mark.parametrize("frame", FRAMES)
 @pytest.mark.parametrize("box", [((0, 0, 0), (1, 1, 1)), ((1, 2, 3), (3, 5, 38)), ((2, 0, 1), (4, 7, 2)),
                                  ((0, 3, 41), (4, 4, 43)), ((-1, -1, -1), (5, 8, 44))])
-def test_a_box_of_cells_and_no_other_is_computed(box: grids.Box, frame: tuple[str, ...]):
+def test_a_box_of_cells_and_no_other_is_computed(box: grids.CellBox, frame: tuple[str, ...]):
     @stencil
     def shifted(u):
         return u[1, -1, 1] + 2 * u[-1, 1, -1]

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 NAMES = ("u", "v", "w")
 #: As deep as the chains below reach.
 GHOST = 4
-Fields = dict[str, np.ndarray]
+ChainFields = dict[str, np.ndarray]
 
 
 @stencil
@@ -86,7 +86,7 @@ def continued(cells: np.ndarray, sides: tuple[str, ...]) -> np.ndarray:
     return cells
 
 
-def apart(chain, fields: Fields, sides) -> Fields:
+def apart(chain, fields: ChainFields, sides) -> ChainFields:
     """Run the stencils one after the other, each with all ghosts filled anew."""
     for fn, args in chain:
         padded = {name: continued(array, sides) for name, array in fields.items()}
@@ -96,7 +96,7 @@ def apart(chain, fields: Fields, sides) -> Fields:
     return fields
 
 
-def arguments(chain, fields: Fields) -> list:
+def arguments(chain, fields: ChainFields) -> list:
     """Return the arguments of a chain: those of its stencils, one after the other."""
     return [value for fn, args in chain
             for value in grids.kernel_of(fn, fields, 2, *args).values(trace(fn, args), args)]

@@ -32,8 +32,8 @@ pytestmark = pytest.mark.slow
 FOLDER = Path(__file__).parents[1] / "golden" / "stencils"
 UPDATE = os.environ.get("VISPARK_UPDATE_GOLDEN") == "1"
 FRAMES = [pytest.param((), id="host"), pytest.param(AS_ON_GPU, id="gpu")]
-Fields = dict[str, np.ndarray]
-Chain = list[tuple]
+StepFields = dict[str, np.ndarray]
+PhaseChain = list[tuple]
 
 
 @stencil
@@ -62,11 +62,11 @@ def leaning(u, k):
     return u[0, 1, -1] / 7 + k * (u[0, -1, 1] - u[1, 0, 0]) + coordinate(2) * 0.01 + coordinate(0)
 
 
-def described(fields: Fields) -> list[ElementField]:
+def described(fields: StepFields) -> list[ElementField]:
     return [ElementField(name, array.dtype.str) for name, array in fields.items()]
 
 
-Rims = tuple[str, ...]
+RimKinds = tuple[str, ...]
 
 FIXED, PERIODIC, MIRRORED = ("kept",) * 6, ("periodic",) * 6, ("mirrored",) * 6
 BOTH = ("periodic", "periodic", "kept", "kept", "periodic", "periodic")
@@ -75,7 +75,7 @@ ENDS = ("mirrored", "mirrored", "kept", "mirrored", "mirrored", "kept")
 RIMS = {"fixed": FIXED, "periodic": PERIODIC, "both": BOTH, "mirrored": MIRRORED, "mixed": MIXED, "ends": ENDS}
 
 
-def filled(fields: Fields, ghost: int, rims: Rims) -> Fields:
+def filled(fields: StepFields, ghost: int, rims: RimKinds) -> StepFields:
     """Fill the ghosts of periodic and mirrored sides with the cells they stand for; those of others stay as they are.
     """
     arrays = {}
@@ -92,7 +92,7 @@ def filled(fields: Fields, ghost: int, rims: Rims) -> Fields:
     return arrays
 
 
-def apart(chain: Chain, fields: Fields, rims: Rims, ghost: int, shape) -> Fields:
+def apart(chain: PhaseChain, fields: StepFields, rims: RimKinds, ghost: int, shape) -> StepFields:
     """Run the steps one after the other, on the whole grid with its ghosts."""
     inner = np.s_[ghost:-ghost, ghost:-ghost, ghost:-ghost]
     for fn, args in chain:
@@ -104,15 +104,15 @@ def apart(chain: Chain, fields: Fields, rims: Rims, ghost: int, shape) -> Fields
     return {name: array[inner] for name, array in fields.items()}
 
 
-def around(fields: Fields, rims: Rims, ghost: int = 3) -> Surroundings:
+def around(fields: StepFields, rims: RimKinds, ghost: int = 3) -> Surroundings:
     return Surroundings(tuple((name, rims) for name in fields), (ghost,) * 3)
 
 
-def at_once(fn, fields: Fields, args: tuple, steps: int, rims: Rims) -> StencilKernel:
+def at_once(fn, fields: StepFields, args: tuple, steps: int, rims: RimKinds) -> StencilKernel:
     return specialise_steps([ChainPart(trace(fn, args), tuple(described(fields)), args)] * steps, around(fields, rims))
 
 
-def chained(chain: Chain, fields: Fields, rims: Rims) -> StencilKernel:
+def chained(chain: PhaseChain, fields: StepFields, rims: RimKinds) -> StencilKernel:
     return specialise_steps([ChainPart(trace(fn, args), tuple(described(fields)), args) for fn, args in chain],
                             around(fields, rims))
 

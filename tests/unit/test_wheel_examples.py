@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.wheel_examples import EXAMPLES, EXPLAINED, Output, difference, judged, replaced
+from tests.wheel_examples import EXAMPLES, EXPLAINED, PrintedOutput, difference, judged, replaced
 
 TABLE = "+---+\n|  a|\n+---+\n|{}|\n+---+\n"
 
@@ -26,9 +26,9 @@ def test_other_numbers_and_words_count(ours: str, plain: str, text: str):
 
 
 def test_outcomes():
-    one, other = Output(0, "1", ""), Output(0, "2", "")
+    one, other = PrintedOutput(0, "1", ""), PrintedOutput(0, "2", "")
     log = "KeyError: 2\nTraceback (most recent call last):\n  File\n    f()\n{}\njava.lang.RuntimeException: behind\n"
-    failed, other_failed = (Output(1, "", log.format(error)) for error in ("TypeError: no", "ValueError"))
+    failed, other_failed = (PrintedOutput(1, "", log.format(error)) for error in ("TypeError: no", "ValueError"))
     assert judged("kmeans_example", one, one, 1e-6) == ("equal", "1 numbers, 0.0e+00 apart")
     assert judged("kmeans_example", one, other, 1e-6)[0] == "differs"
     assert judged(next(iter(EXPLAINED)), one, other, 1e-6)[0] == "explained"
@@ -36,8 +36,8 @@ def test_outcomes():
     assert judged("kmeans_example", failed, other_failed, 1e-6)[0] == "differs"
     assert judged("kmeans_example", failed, one, 1e-6) == (
         "differs", "exit status 1, plain 0: TypeError: no")
-    assert judged("kmeans_example", Output(None, "", ""), one, 1e-6) == ("differs", "vispark's did not end")
-    assert Output(0, "", "x.py:1: FallbackWarning: KMeans: no rows\n").left == ["KMeans: no rows"]
+    assert judged("kmeans_example", PrintedOutput(None, "", ""), one, 1e-6) == ("differs", "vispark's did not end")
+    assert PrintedOutput(0, "", "x.py:1: FallbackWarning: KMeans: no rows\n").left == ["KMeans: no rows"]
 
 
 def test_programs_are_those_of_the_wheel():

@@ -15,12 +15,12 @@ import numpy as np
 
 from gpu_worker.protocol.errors import CompileError
 from tests.property.differential.compare import Difference, compared, expected, imported
-from tests.property.differential.coverage import Pair, is_syntax, recording
+from tests.property.differential.coverage import OperatorPair, is_syntax, recording
 from tests.property.differential.dealing import Unit
 from tests.property.differential.functions import Drawn
-from tests.property.differential.hands import Lost, Task, by_hands
-from tests.property.differential.units import Launch, runner
-from tests.property.differential.verdicts import BROKEN, RUNS, SOURCES, Key, Verdict, digest, judge_all
+from tests.property.differential.hands import Lost, UnitTask, by_hands
+from tests.property.differential.units import UnitLaunch, runner
+from tests.property.differential.verdicts import BROKEN, RUNS, SOURCES, Judged, VerdictKey, digest, judge_all
 from vispark.translate import TranslationError, trace
 from vispark.translate.codegen.scalar.interface import TracedCall
 from vispark.translate.fusion import fuse
@@ -56,8 +56,8 @@ class Tally:
 
     functions: int = 0
     records: int = 0
-    pairs: Counter[Pair] = field(default_factory=Counter)
-    met: Counter[Pair] = field(default_factory=Counter)
+    pairs: Counter[OperatorPair] = field(default_factory=Counter)
+    met: Counter[OperatorPair] = field(default_factory=Counter)
     differences: list[str] = field(default_factory=list)
     seconds: Counter[str] = field(default_factory=Counter)
 
@@ -69,7 +69,7 @@ class Tally:
             counts.update(theirs)
         self.differences += other.differences
 
-    def times(self, pair: Pair) -> int:
+    def times(self, pair: OperatorPair) -> int:
         """Return the number of times that a pair was met, as :data:`WANTED` counts it."""
         return (self.pairs if is_syntax(pair[0]) else self.met)[pair]
 
@@ -108,7 +108,7 @@ def check(functions: Sequence[Drawn], device: str, careful: bool = True) -> Tall
             except BROKEN as error:
                 tally.differences.append(_reported(drawn, f"the translator fails: {type(error).__name__}: {error}"))
                 continue
-            launches.append(Launch(kernel, call, drawn.arrays()))
+            launches.append(UnitLaunch(kernel, call, drawn.arrays()))
             kept.append((drawn, recorder.pairs))
     clock.lap("translate")
     outputs = _launched(launches, [drawn for drawn, _ in kept], device, careful, tally)
@@ -120,7 +120,7 @@ def check(functions: Sequence[Drawn], device: str, careful: bool = True) -> Tall
     return tally
 
 
-def _count(tally: Tally, drawn: Drawn, pairs: set[Pair], launch: Launch, values: list[np.ndarray]) -> None:
+def _count(tally: Tally, drawn: Drawn, pairs: set[OperatorPair], launch: UnitLaunch, values: list[np.ndarray]) -> None:
     difference, count = compared(launch.kernel, expected(drawn).results, values, drawn.equals,
                                  any(name.startswith("complex") for name in drawn.dtypes))
     tally.functions += 1
@@ -132,7 +132,7 @@ def _count(tally: Tally, drawn: Drawn, pairs: set[Pair], launch: Launch, values:
         tally.met.update(dict.fromkeys(pairs, count))
 
 
-def _launched(launches: list[Launch], drawn: list[Drawn], device: str, careful: bool,
+def _launched(launches: list[UnitLaunch], drawn: list[Drawn], device: str, careful: bool,
               tally: Tally) -> list[list[np.ndarray] | None]:
     """Return the outputs of each; one that does not compile is found by halves."""
     if not launches:
@@ -166,7 +166,7 @@ def again(name: str, device: str) -> Tally:
 
 # -- many -------------------------------------------------------------------------------------------------------------
 
-def short_of(tally: Tally, verdicts: dict[Key, Verdict]) -> dict[Pair, int]:
+def short_of(tally: Tally, verdicts: dict[VerdictKey, Judged]) -> dict[OperatorPair, int]:
     """Return the pairs that were met less often than wanted, those that only templates met among them."""
     reached = set(tally.pairs) | {(name, key.dtype) for key, one in verdicts.items() if one.kind == RUNS
                                   for name in one.names}
@@ -174,7 +174,7 @@ def short_of(tally: Tally, verdicts: dict[Key, Verdict]) -> dict[Pair, int]:
 
 
 @dataclass
-class _State:
+class _CampaignState:
     """Progress of a campaign that may be interrupted."""
 
     digest: str
@@ -182,7 +182,7 @@ class _State:
     units: set[int] = field(default_factory=set)
 
     @classmethod
-    def found(cls, file: str) -> _State:
+    def found(cls, file: str) -> _CampaignState:
         """Return the kept state, if it is of the sources as they are, or a new one."""
         new = cls(digest(_SOURCES))
         kept = pickle.loads(Path(file).read_bytes()) if file and Path(file).exists() else new
@@ -197,7 +197,8 @@ class _State:
             os.replace(f"{file}.new", file)
 
 
-def _steered(seed: str, number: int, tally: Tally, verdicts: dict[Key, Verdict], coming: Set[Pair]) -> Unit:
+def _steered(seed: str, number: int, tally: Tally, verdicts: dict[VerdictKey, Judged], coming: Set[OperatorPair]
+             ) -> Unit:
     """Return a unit of what was met least and is not coming, of a dtype that lacks much."""
     unit = Unit(seed, number)
     if number < _FREE or number % _UNSTEERED == 0:
@@ -213,7 +214,7 @@ def _steered(seed: str, number: int, tally: Tally, verdicts: dict[Key, Verdict],
     return replace(unit, dtype=dtype, names=tuple(names))
 
 
-def _work(task: Task) -> Tally:
+def _work(task: UnitTask) -> Tally:
     functions = list(task.unit.functions(task.high))[task.low:]
     return check(functions, task.device, careful=task.unit.number % _CAREFUL == 0)
 
@@ -224,7 +225,7 @@ def _lost(lost: Lost) -> Tally:
 
 
 def campaign(seed: str, cases: int, jobs: int, device: str, seconds: float = 1e9,
-             state: str = "") -> tuple[Tally, dict[Key, Verdict]]:
+             state: str = "") -> tuple[Tally, dict[VerdictKey, Judged]]:
     """Run all of a campaign, over processes; the verdicts on templates are there if it was long enough to be steered by
     them.
 
@@ -243,10 +244,10 @@ def campaign(seed: str, cases: int, jobs: int, device: str, seconds: float = 1e9
     count = -(-cases // size)
     # Before there are processes, each of which would find the verdicts that it needs by itself.
     verdicts = judge_all(jobs) if count > _FREE else {}
-    at = _State.found(state)
-    coming: dict[int, set[Pair]] = {}
+    at = _CampaignState.found(state)
+    coming: dict[int, set[OperatorPair]] = {}
 
-    def tasks() -> Iterator[Task]:
+    def tasks() -> Iterator[UnitTask]:
         for number in range(count):
             if time.monotonic() > deadline:
                 return
@@ -254,7 +255,7 @@ def campaign(seed: str, cases: int, jobs: int, device: str, seconds: float = 1e9
                 continue
             unit = _steered(seed, number, at.tally, verdicts, set().union(*coming.values()))
             coming[number] = {(name, unit.dtype) for name in unit.names}
-            yield Task(unit, device, 0, min(size, cases - number * size))
+            yield UnitTask(unit, device, 0, min(size, cases - number * size))
 
     for outcome in by_hands(_work, tasks(), jobs):
         at.tally.add(_lost(outcome) if isinstance(outcome, Lost) else outcome.result)

@@ -13,12 +13,12 @@ from vispark.translate.ir import nodes as form
 from vispark.translate.ir.values import Array, Dict, List, Method, Number, Tuple, Value
 
 #: A node's or a function's name, and a dtype.
-Pair = tuple[str, str]
+OperatorPair = tuple[str, str]
 #: Operators that are words.
 _WORDS = ("and", "or", "in", "not in", "is", "is not", "chained comparison")
 
 
-class Recorder:
+class MeetingCounter:
     """Counter of what is met after :meth:`clear`.
 
     A node counts for its own dtype and its operands', and so do its operator and the function that it calls. One that
@@ -26,7 +26,7 @@ class Recorder:
     """
 
     def __init__(self) -> None:
-        self.pairs: set[Pair] = set()
+        self.pairs: set[OperatorPair] = set()
         self.dtypes: tuple[str, ...] = ()
         self._operands: list[set[str]] = []
         self._inside: list[set[str]] = []
@@ -93,9 +93,9 @@ def _dtypes(value: Any) -> Iterator[str]:
 
 
 @contextmanager
-def recording() -> Iterator[Recorder]:
+def recording() -> Iterator[MeetingCounter]:
     """Count while it lasts."""
-    recorder = Recorder()
+    recorder = MeetingCounter()
     kept = dict(dispatch._LOWERINGS)
     for kind, lowering in kept.items():
         dispatch._LOWERINGS[kind] = _counted(recorder, kind, lowering)
@@ -105,7 +105,7 @@ def recording() -> Iterator[Recorder]:
         dispatch._LOWERINGS.update(kept)
 
 
-def _counted(recorder: Recorder, kind: type[form.Node], lowering: Callable[..., Any]) -> Callable[..., Any]:
+def _counted(recorder: MeetingCounter, kind: type[form.Node], lowering: Callable[..., Any]) -> Callable[..., Any]:
     if issubclass(kind, form.Expression):
         return lambda emit, node: recorder.expression(node, lambda: lowering(emit, node))
 

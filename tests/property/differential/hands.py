@@ -21,7 +21,7 @@ _FORK = multiprocessing.get_context("fork")
 
 
 @dataclass(frozen=True)
-class Task:
+class UnitTask:
     """Functions ``low`` to ``high`` of a unit."""
 
     unit: Unit
@@ -31,10 +31,10 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Done:
+class FinishedTask:
     """A task and what came of it."""
 
-    task: Task
+    task: UnitTask
     result: Any
 
 
@@ -42,21 +42,21 @@ class Done:
 class Lost:
     """A function whose process ended, or did not end."""
 
-    task: Task
+    task: UnitTask
     words: str
 
 
 class _Hand:
     """A process that does one task after the other."""
 
-    def __init__(self, work: Callable[[Task], Any]):
+    def __init__(self, work: Callable[[UnitTask], Any]):
         self.pipe, theirs = _FORK.Pipe()
         self.process = _FORK.Process(target=_loop, args=(work, theirs), daemon=True)
         self.process.start()
         theirs.close()
         self.done = 0
 
-    def start(self, task: Task) -> None:
+    def start(self, task: UnitTask) -> None:
         """Give it a task."""
         self.task, self.since = task, time.monotonic()
         self.pipe.send(task)
@@ -77,7 +77,7 @@ class _Hand:
         return f"did not end in {_SECONDS:.0f} s" if late else f"ended with {self.process.exitcode}"
 
 
-def _loop(work: Callable[[Task], Any], pipe: Connection) -> None:
+def _loop(work: Callable[[UnitTask], Any], pipe: Connection) -> None:
     # What there is stays, and what a unit makes is mostly freed without a search.
     gc.freeze()
     gc.set_threshold(50_000)
@@ -86,9 +86,9 @@ def _loop(work: Callable[[Task], Any], pipe: Connection) -> None:
             pipe.send(work(task))
 
 
-def by_hands(work: Callable[[Task], Any], tasks: Iterator[Task], jobs: int) -> Iterator[Done | Lost]:
+def by_hands(work: Callable[[UnitTask], Any], tasks: Iterator[UnitTask], jobs: int) -> Iterator[FinishedTask | Lost]:
     """Work on tasks in so many processes; what is done, in the order in which it ends."""
-    halves: list[Task] = []
+    halves: list[UnitTask] = []
     hands: dict[Connection, _Hand] = {}
     idle: list[_Hand] = []
     while True:
@@ -110,7 +110,7 @@ def by_hands(work: Callable[[Task], Any], tasks: Iterator[Task], jobs: int) -> I
                 idle.append(hand)
             else:
                 hand.dismiss()
-            yield Done(hand.task, result)
+            yield FinishedTask(hand.task, result)
         for hand in [hand for hand in hands.values() if time.monotonic() - hand.since > _SECONDS]:
             del hands[hand.pipe]
             yield from _halved(hand, halves)
@@ -118,7 +118,7 @@ def by_hands(work: Callable[[Task], Any], tasks: Iterator[Task], jobs: int) -> I
         hand.dismiss()
 
 
-def _halved(hand: _Hand, halves: list[Task]) -> Iterator[Lost]:
+def _halved(hand: _Hand, halves: list[UnitTask]) -> Iterator[Lost]:
     words, task = hand.end(), hand.task
     middle = (task.low + task.high) // 2
     if middle == task.low:

@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 
 from tests.property.differential.campaign import WANTED, Tally, short_of
-from tests.property.differential.coverage import Pair, is_syntax, nodes
+from tests.property.differential.coverage import OperatorPair, is_syntax, nodes
 from tests.property.differential.data import DTYPES
 from tests.property.differential.probes import EXACT, PROBES, Equal
-from tests.property.differential.verdicts import LACKS, RAISES, RUNS, WRONG, Key, Verdict
+from tests.property.differential.verdicts import LACKS, RAISES, RUNS, WRONG, Judged, VerdictKey
 
 _ROOT = Path(__file__).parents[3]
-Verdicts = Mapping[Key, Verdict]
+Verdicts = Mapping[VerdictKey, Judged]
 
 
 def summary(tally: Tally, verdicts: Verdicts, seconds: float) -> str:
@@ -85,7 +85,7 @@ def impossible(tally: Tally, verdicts: Verdicts) -> str:
     return "\n".join(lines)
 
 
-def _unmet(tally: Tally, verdicts: Verdicts) -> dict[Pair, tuple[str, str]]:
+def _unmet(tally: Tally, verdicts: Verdicts) -> dict[OperatorPair, tuple[str, str]]:
     """Return the pairs that no function met and no template meets, with the verdict on one and what is said."""
     reached = set(tally.pairs) | set(short_of(tally, verdicts))
     shortest = _shortest_refused(verdicts)
@@ -95,7 +95,7 @@ def _unmet(tally: Tally, verdicts: Verdicts) -> dict[Pair, tuple[str, str]]:
             for dtype in DTYPES if (name, dtype) not in reached}
 
 
-def _shortest_refused(verdicts: Verdicts) -> dict[Pair, tuple[int, str, str]]:
+def _shortest_refused(verdicts: Verdicts) -> dict[OperatorPair, tuple[int, str, str]]:
     """Return, for each name and dtype, the shortest template that has the one and does not run with the other: its
     length, the verdict and what is said.
 
@@ -104,7 +104,7 @@ def _shortest_refused(verdicts: Verdicts) -> dict[Pair, tuple[int, str, str]]:
     names: dict[str, set[str]] = {}
     for key, one in verdicts.items():
         names.setdefault(key.text, set()).update(one.names)
-    shortest: dict[Pair, tuple[int, str, str]] = {}
+    shortest: dict[OperatorPair, tuple[int, str, str]] = {}
     for key, one in verdicts.items():
         if one.kind != RUNS:
             refused = len(key.text), one.kind, one.words

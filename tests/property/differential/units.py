@@ -40,7 +40,7 @@ _GLOBAL = re.compile(r'extern "C" __global__ void __launch_bounds__\([\d, ]+\)\s
 
 
 @dataclass(frozen=True, eq=False)
-class Launch:
+class UnitLaunch:
     """A kernel with everything that a launch of it takes."""
 
     kernel: TableKernel
@@ -76,7 +76,7 @@ class Launch:
 class Runner(Protocol):
     """A device that runs units."""
 
-    def run(self, launches: Sequence[Launch], kept: bool = False) -> list[list[np.ndarray]]:
+    def run(self, launches: Sequence[UnitLaunch], kept: bool = False) -> list[list[np.ndarray]]:
         """Return each launch's outputs; ``kept``: the compiled unit will be met again."""
 
 
@@ -87,7 +87,7 @@ def runner(device: str, careful: bool = True) -> Runner:
 
 # -- the units' text --------------------------------------------------------------------------------------------------
 
-def _bodies(launches: Sequence[Launch], head: str) -> str:
+def _bodies(launches: Sequence[UnitLaunch], head: str) -> str:
     """Return the kernels, each in a namespace of its own, after the helpers of all of them."""
     bodies = []
     for number, launch in enumerate(launches):
@@ -98,7 +98,7 @@ def _bodies(launches: Sequence[Launch], head: str) -> str:
     return f"{_INCLUDE}{prelude_for(text)}\n{text}"
 
 
-def host_text(launches: Sequence[Launch]) -> str:
+def host_text(launches: Sequence[UnitLaunch]) -> str:
     """Return the text of one kernel that calls the one asked for."""
     lines = [_bodies(launches, "static __device__ __noinline__ void kernel("),
              'extern "C" __global__ void unit(const long long which, const long long* works, void* const* ports,',
@@ -111,14 +111,14 @@ def host_text(launches: Sequence[Launch]) -> str:
     return "\n".join([*lines, "    }", "}", ""])
 
 
-def cuda_text(launches: Sequence[Launch]) -> str:
+def cuda_text(launches: Sequence[UnitLaunch]) -> str:
     """Return the text of a module of kernels."""
     return _bodies(launches, 'extern "C" __global__ void kernel_{number}(')
 
 
 # -- devices ----------------------------------------------------------------------------------------------------------
 
-class _Host:
+class _LightHost:
     """The ``host`` device, with a light compiler."""
 
     def __init__(self, level: str) -> None:
@@ -127,7 +127,7 @@ class _Host:
             self.cache = _Cache()
             self.device = HostDevice(cache=self.cache)
 
-    def run(self, launches: Sequence[Launch], kept: bool = False) -> list[list[np.ndarray]]:
+    def run(self, launches: Sequence[UnitLaunch], kept: bool = False) -> list[list[np.ndarray]]:
         self.cache.kept = kept
         compiled = self.device.compile(Source(host_text(launches), "unit.cu", ("-fmad=false",)), "unit")
         results = []
@@ -173,10 +173,10 @@ class _Cuda:
             raise RuntimeError(f"the driver failed: {status}")
         return values[0] if values else None
 
-    def run(self, launches: Sequence[Launch], kept: bool = False) -> list[list[np.ndarray]]:
+    def run(self, launches: Sequence[UnitLaunch], kept: bool = False) -> list[list[np.ndarray]]:
         return [*self._run(launches[:_FRAMED], True), *self._run(launches[_FRAMED:], False)]
 
-    def _run(self, launches: Sequence[Launch], framed: bool) -> list[list[np.ndarray]]:
+    def _run(self, launches: Sequence[UnitLaunch], framed: bool) -> list[list[np.ndarray]]:
         if not launches:
             return []
         options = (*self.options, *(() if framed else ("-DVISPARK_ALONE=1",)))
@@ -202,7 +202,7 @@ class _Cuda:
                     array.reshape(-1).view(np.uint8)[:] = memory.image[place:place + array.nbytes]
         return results
 
-    def _launch(self, function: Any, launch: Launch, framed: bool, works: int, table: int,
+    def _launch(self, function: Any, launch: UnitLaunch, framed: bool, works: int, table: int,
                 addresses: list[int]) -> None:
         """Pass the parameters by address, each where a buffer of its own holds it, and launch."""
         others = [one for one in launch.kernel.parameters if one.kind not in ("input", "output")]
@@ -269,8 +269,8 @@ class _Arena:
 
 
 @functools.cache
-def _host(level: str) -> _Host:
-    return _Host(level)
+def _host(level: str) -> _LightHost:
+    return _LightHost(level)
 
 
 @functools.cache

@@ -41,7 +41,7 @@ _LONG = 3
 
 
 @dataclass(frozen=True)
-class Key:
+class VerdictKey:
     """A template with the dtypes of its operands and the length of its rows."""
 
     text: str
@@ -51,7 +51,7 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Judged:
     """Verdict, what was said where it does not run, and the nodes and functions that met the dtype."""
 
     kind: str
@@ -60,33 +60,33 @@ class Verdict:
 
 
 _PROBES = {probe.text: probe for probe in PROBES}
-_VERDICTS: dict[Key, Verdict] = {}
+_VERDICTS: dict[VerdictKey, Judged] = {}
 
 
-def keys(mixed: bool) -> list[Key]:
+def keys(mixed: bool) -> list[VerdictKey]:
     """Return all templates with the dtypes and lengths that they may meet; ``mixed``: also with operands of two dtypes.
     """
-    return [Key(probe.text, dtype, other, length) for probe in PROBES for dtype in data.DTYPES
+    return [VerdictKey(probe.text, dtype, other, length) for probe in PROBES for dtype in data.DTYPES
             for other in (data.DTYPES if probe.mixes and mixed else (dtype,)) for length in _lengths(probe)]
 
 
-def key_of(probe: Probe, dtype: str, other: str, length: int) -> Key:
+def key_of(probe: Probe, dtype: str, other: str, length: int) -> VerdictKey:
     """Return the key that decides for a function of these dtypes, with rows of a length."""
-    return Key(probe.text, dtype, other if probe.mixes else dtype, min(length, _LONG) if probe.rows else _LONG)
+    return VerdictKey(probe.text, dtype, other if probe.mixes else dtype, min(length, _LONG) if probe.rows else _LONG)
 
 
 def _lengths(probe: Probe) -> tuple[int, ...]:
     return tuple(range(_LONG + 1)) if probe.rows else (_LONG,)
 
 
-def verdict(key: Key) -> Verdict:
+def verdict(key: VerdictKey) -> Judged:
     """Return the verdict on a key: what Python refuses for these types the translator must refuse."""
     if key not in _VERDICTS:
         _VERDICTS[key] = _judged(key)
     return _VERDICTS[key]
 
 
-def _judged(key: Key) -> Verdict:
+def _judged(key: VerdictKey) -> Judged:
     probe, names = _PROBES[key.text], set()
     drawn = draw(f"alone {key.text} {key.dtype} {key.other} {key.length}", key.dtype, key.other, [probe], probe.rows,
                  key.length, alone=True)
@@ -98,18 +98,18 @@ def _judged(key: Key) -> Verdict:
         except TranslationError as error:
             refusal = str(error).splitlines()[0]
         except BROKEN as error:
-            return Verdict(WRONG, f"{type(error).__name__}: {error}")
+            return Judged(WRONG, f"{type(error).__name__}: {error}")
         names |= {name for name, dtype in recorder.pairs if dtype == key.dtype}
     python = expected(drawn)
     if python.mistyped and not refusal:
-        return Verdict(WRONG, f"Python refuses it, the translator does not: {python.refused}")
+        return Judged(WRONG, f"Python refuses it, the translator does not: {python.refused}")
     kind = RAISES if python.refused else LACKS if refusal else RUNS
-    return Verdict(kind, refusal or python.refused, frozenset(names) if kind == RUNS else frozenset())
+    return Judged(kind, refusal or python.refused, frozenset(names) if kind == RUNS else frozenset())
 
 
 # -- all of them ------------------------------------------------------------------------------------------------------
 
-def judge_all(jobs: int, mixed: bool = False) -> dict[Key, Verdict]:
+def judge_all(jobs: int, mixed: bool = False) -> dict[VerdictKey, Judged]:
     """Return the verdicts on all keys, kept ones where they are."""
     name = f"vispark-verdicts-{os.getuid()}-{digest(SOURCES)[:16]}{'-mixed' * mixed}"
     file = Path(tempfile.gettempdir()) / name
@@ -127,7 +127,7 @@ def judge_all(jobs: int, mixed: bool = False) -> dict[Key, Verdict]:
     return dict(_VERDICTS)
 
 
-def _judge(chunk: Sequence[Key]) -> list[Verdict]:
+def _judge(chunk: Sequence[VerdictKey]) -> list[Judged]:
     return [_judged(key) for key in chunk]
 
 

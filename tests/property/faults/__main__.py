@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.property.differential.report import commit_of
-from tests.property.faults.sowing import FAST, FAULTS, ROOT, Outcome, caught_before, copy, run, table
+from tests.property.faults.sowing import FAST, FAULTS, ROOT, FaultOutcome, caught_before, copy, run, table
 
 KEPT = ROOT / "benchmarks" / "results" / "translator" / "faults.md"
 
@@ -37,7 +37,7 @@ def main() -> int:
             print(f"the tests fail without a fault: {caught}")
             return 2
         with ThreadPoolExecutor(args.jobs) as pool:
-            outcomes: list[Outcome] = []
+            outcomes: list[FaultOutcome] = []
             for outcome in pool.map(lambda fault: run(copy(Path(scratch), fault.name, sound), fault,
                                                       first.get(fault.name, "")), chosen):
                 print(f"{outcome.fault.name}: {outcome.caught or 'NOT CAUGHT'} ({outcome.seconds:.0f} s)", flush=True)

@@ -33,7 +33,7 @@ _FORK = multiprocessing.get_context("fork")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FaultOutcome:
     """Result of a fault: the first test that failed; empty if none did."""
 
     fault: Fault | None
@@ -63,7 +63,7 @@ def sow(root: Path, fault: Fault) -> None:
     file.write_text(text.replace(fault.sound, fault.sown))
 
 
-def run(root: Path, fault: Fault | None, first: str = "", tests: Sequence[str] = FAST) -> Outcome:
+def run(root: Path, fault: Fault | None, first: str = "", tests: Sequence[str] = FAST) -> FaultOutcome:
     """Run tests on a copy with a fault in it; before all others the one that has caught it before."""
     if fault is not None:
         sow(root, fault)
@@ -75,7 +75,7 @@ def run(root: Path, fault: Fault | None, first: str = "", tests: Sequence[str] =
     finally:
         if fault is not None:
             shutil.rmtree(root)
-    return Outcome(fault, caught, time.monotonic() - start)
+    return FaultOutcome(fault, caught, time.monotonic() - start)
 
 
 def _failing_case(root: Path, file: str, construct: str) -> str:
@@ -138,7 +138,7 @@ def _first_failure(ended: subprocess.CompletedProcess) -> str:
     return f"{failed[1]}: {failed[2]}" if failed[2] else failed[1]
 
 
-def table(outcomes: Sequence[Outcome], commit: str) -> str:
+def table(outcomes: Sequence[FaultOutcome], commit: str) -> str:
     """Return the outcomes as Markdown."""
     caught = sum(bool(outcome.caught) for outcome in outcomes)
     lines = ["# Faults sown into the translator", "",
@@ -150,4 +150,4 @@ def table(outcomes: Sequence[Outcome], commit: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-__all__ = ["FAST", "FAULTS", "Fault", "Outcome", "caught_before", "copy", "run", "sow", "table"]
+__all__ = ["FAST", "FAULTS", "Fault", "FaultOutcome", "caught_before", "copy", "run", "sow", "table"]
