@@ -115,13 +115,13 @@ def strange_cpp_names(source: str, path: str, line: int = 1) -> Iterator[str]:
         name = match[0]
         if not name[0].isidentifier():
             continue
-        place = f"{path}:{line + source.count(chr(10), 0, match.start())} is called {name!r}"
-        if name.strip("_").lower() in NAMELESS:
-            yield f"{place}: name the thing"
-        for word in {word.lower() for word in _WORD.findall(name)}:
-            instead = IN_NAMES.get(word) or IN_CPP_NAMES.get(word) or INSTEAD.get(word)
-            if instead:
-                yield f"{place}: name {instead!r}"
+        parts = {word.lower() for word in _WORD.findall(name)}
+        instead = [IN_NAMES.get(word) or IN_CPP_NAMES.get(word) or INSTEAD.get(word) for word in sorted(parts)]
+        advice = ["name the thing"] if name.strip("_").lower() in NAMELESS else []
+        advice += [f"name {word!r}" for word in instead if word]
+        if advice:
+            number = line + source.count("\n", 0, match.start())
+            yield f"{path}:{number} is called {name!r}: {'; '.join(advice)}"
 
 
 def strange_names_in_templates(source: str, path: str) -> Iterator[str]:
