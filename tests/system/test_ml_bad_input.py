@@ -305,6 +305,18 @@ def test_bad_sentences_and_sets(spark: SparkSession, frames: Callable[[str], Dat
     assert neighbors.NearestNeighbors(k=9, inputCol="x").fit(rows).search([[1.0]])[0].tolist() == [[0.0, 1.0]]
 
 
+@pytest.mark.parametrize("kind", ["BucketedRandomProjectionLSH", "MinHashLSH"])
+def test_rows_beside_numbers_that_are_not_finite_are_found_by_mllib(sc: SparkContext, spark: SparkSession, kind: str):
+    for number in (np.nan, np.inf):
+        rows = spark.createDataFrame([(Vectors.dense(1.0, x),) for x in (2.0, number, 3.0)], ["x"])
+        params = {"bucketLength": 100.0} if kind != "MinHashLSH" else {}
+        model = getattr(feature, kind)(inputCol="x", outputCol="out", seed=1, **params).fit(rows)
+        with pytest.raises(PlanError, match="NaN or infinite"):
+            model.approxNearestNeighbors(rows, Vectors.dense(1.0, 2.5), 2)
+        with left_to_mllib(sc):
+            assert model.approxNearestNeighbors(rows, Vectors.dense(1.0, 2.5), 2).count() > 0
+
+
 def test_trainings_of_rdds_take_defaults_and_refuse_what_mllib_does(sc: SparkContext):
     vectors, ratings = sc.parallelize([[0.0], [1.0], [8.0], [9.0]], 2), sc.parallelize([(0, 0, 4.0), (0, 1, 2.0)], 2)
     pairs = sc.parallelize([(0.0, [-1.0]), (1.0, [1.0])], 2)

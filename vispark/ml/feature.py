@@ -151,9 +151,11 @@ class _BucketSearch(StageOfMLlib):
             if numNearestNeighbors < 1:
                 raise Unsuited("the number of neighbours is below 1")
             rows, vector = numbered_rows(dataset, self.getInputCol()), key.toArray()
-            empty, count, width = totals(rows, hashing.is_empty)
+            empty, count, width, endless = totals(rows, hashing.checked)
             if width != count * len(vector):
                 raise Unsuited("the vectors are of several lengths")
+            if endless or not np.isfinite(vector).all():
+                raise Unsuited("there are NaN or infinite numbers")
             if (empty or not vector.any()) and not self._takes_zeros:
                 raise Unsuited("there are vectors of zeros alone")
             function, arguments = self._hashed(dataset.sparkSession.sparkContext, vector)

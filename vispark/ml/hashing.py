@@ -38,9 +38,9 @@ def permuted(x: Any, i: Any, key: Any, hashes: Any, factors: Any, offsets: Any) 
     return np.array([1 - common / union if is_shared else np.inf, np.float64(i)])
 
 
-def is_empty(x: Any, i: Any) -> Any:
-    """Return 1 where a row has no numbers but 0, the number of rows, and its length."""
-    return 1 if (x != 0).sum() == 0 else 0, 1, len(x)
+def checked(x: Any, i: Any) -> Any:
+    """Return 1 where a row has no numbers but 0, the number of rows, its length, and 1 where a number is not finite."""
+    return 1 if (x != 0).sum() == 0 else 0, 1, len(x), 0 if np.isfinite(x).all() else 1
 
 
 def projection_hashes(key: np.ndarray, directions: np.ndarray, width: float) -> np.ndarray:
