@@ -255,7 +255,7 @@ def test_equal_results(sc: SparkContext, data: Records, steps: list[PipelineStep
 @pytest.mark.timeout(120 + 10 * EXAMPLES)
 @settings(max_examples=max(1, EXAMPLES // 4), deadline=None, suppress_health_check=list(HealthCheck))
 @given(datasets().filter(lambda data: any(data.partitions)))
-def test_what_is_published_is_read_as_spark_has_it(sc: SparkContext, data: Data):
+def test_what_is_published_is_read_as_spark_has_it(sc: SparkContext, data: Records):
     plain = in_partitions(sc, data.partitions)
     plain.cache("GPU").publish("drawn", replace=True)
     attached = attach(sc, "drawn")

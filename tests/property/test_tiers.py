@@ -34,14 +34,14 @@ def rows(sc: SparkContext, counts: list[int], seed: int) -> RDD:
         np.random.default_rng([seed, index]).integers(-99, 100, (next(iter(count)), COLUMNS)).astype(np.float64)))
 
 
-def answers(rdd: RDD, each: Callable[[Callable], RDD]) -> dict[str, Any]:
-    """Compute answers by an RDD's own map, which ``each`` is."""
-    keyed = each(lambda x: (int(x[0]) % 7, x[1]))
-    return {"rows": exact(each(lambda x: x * 2).collect()), "sum": each(lambda x: x.sum()).sum(),
+def answers(rdd: RDD, map_rows: Callable[[Callable], RDD]) -> dict[str, Any]:
+    """Compute answers by an RDD's own map, which ``map_rows`` is."""
+    keyed = map_rows(lambda x: (int(x[0]) % 7, x[1]))
+    return {"rows": exact(map_rows(lambda x: x * 2).collect()), "sum": map_rows(lambda x: x.sum()).sum(),
             "folded": sorted(keyed.reduceByKey(operator.add).collect()),
             "put": [sorted(part) for part in keyed.partitionBy(3).glom().collect()],
-            "sorted": each(lambda x: (x[0], 1)).sortByKey().collect(),
-            "distinct": sorted(each(lambda x: x[2]).distinct().collect()), "first": exact(rdd.take(2))}
+            "sorted": map_rows(lambda x: (x[0], 1)).sortByKey().collect(),
+            "distinct": sorted(map_rows(lambda x: x[2]).distinct().collect()), "first": exact(rdd.take(2))}
 
 
 @pytest.mark.timeout(400)
@@ -53,8 +53,8 @@ def answers(rdd: RDD, each: Callable[[Callable], RDD]) -> dict[str, Any]:
 def test_rows_of_any_tier_give_what_spark_gives(sc: SparkContext, counts: list[int], seed: int, level: str):
     plain = rows(sc, counts, seed)
     held = plain.persist(level)
-    found = answers(held, held.vmap)
+    ours = answers(held, held.vmap)
     if sum(counts) > 512:
         assert report(sc).host_bytes
     held.unpersist()
-    assert found == answers(plain, plain.map)
+    assert ours == answers(plain, plain.map)

@@ -291,7 +291,7 @@ def _sorted_by_key(host: RowFunction, written: Any, folding: Folding,
 
 def _outer_by_key(function: RowFunction, written: Any, folding: Folding,
                   sums: tuple[Accumulated, ...]) -> OuterSum | None:
-    """Return what is folded by key, if that is one sum of the outer products of two parts of a row of floats."""
+    """Return the sum of outer products of two parts of a row of floats, if a fold by key has that sum alone."""
     if ([one.fold for one in sums] != ["rows::Fold<Add, Value, float, double>"]
             or function.products or function.scratch):
         return None

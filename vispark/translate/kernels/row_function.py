@@ -231,7 +231,7 @@ class RowWriter:
                  statics: dict[InputPlace, Any],
                  wanted: frozenset[str] | None, folded: bool, lanes: int, multiplied: bool = False,
                  apart: frozenset[str] | None = None, least: int = outer_sums.LEAST_ITEMS):
-        self.apart, self.least = apart, least
+        self.factored = apart, least
         self.outers: dict[str, OuterSum] = {}
         self.one_return = True
         self.links, self.record, self.given_types, self.statics = links, record, given_types, statics
@@ -495,8 +495,9 @@ class RowWriter:
         if not output.shape:
             return Number(kind, local)
         # One whose factors go out is marked as an array of its own, which no other output is.
-        factors = self.apart is not None and output.name not in self.apart and len(output.shape) == 2 \
-            and self.ports[-1].count >= self.least
+        apart, least = self.factored
+        factors = apart is not None and output.name not in apart and len(output.shape) == 2 \
+            and self.ports[-1].count >= least
         return stored(local, kind, output.shape, fresh=factors)
 
     def _store_factors(self, target: Array, value: Array) -> None:
