@@ -56,5 +56,13 @@ def test_a_node_that_falls_silent_behind_another_loss_is_tried_once_more(monkeyp
     assert calls([WorkerLost("gone"), *[NodeSilent("no daemon answers")] * 2, None]) == 3
 
 
+def test_another_node_that_falls_silent_is_tried_once_more_too(monkeypatch: pytest.MonkeyPatch):
+    """Fail as when the daemons of two nodes are killed one after the other under a plan."""
+    monkeypatch.setattr(retry, "_SILENT_SECONDS", 0.0)
+    third, fourth = NodeSilent("no daemon answers on 3"), NodeSilent("no daemon answers on 4")
+    assert calls([WorkerLost("gone"), third, fourth, None]) == 4
+    assert calls([third, fourth, third, None]) == 3
+
+
 def test_the_log_has_the_first_line_of_an_error():
     assert shortened(WorkerLost("one\ntwo", detail="three")) == "one"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -70,7 +71,9 @@ def until_done(session: Repeating, once: Callable[[], None]) -> None:
     VisparkError
         If it fails, or something is lost under it more often than that.
     """
-    attempts, silences, parts, retry_log = 0, 0, session.recomputed.parts, RetryLog()
+    attempts, parts, retry_log = 0, session.recomputed.parts, RetryLog()
+    # By what is said of each node whose daemon did not answer: another one that falls silent is another loss.
+    silences: Counter[str] = Counter()
     while True:
         try:
             once()
@@ -78,11 +81,15 @@ def until_done(session: Repeating, once: Callable[[], None]) -> None:
         except LOST as error:
             check_open(session.released)
             session.worlds.renew()
-            attempts, silences = (attempts + 1, silences) if session.recomputed.parts == parts else (1, 0)
+            if session.recomputed.parts == parts:
+                attempts += 1
+            else:
+                attempts = 1
+                silences.clear()
             parts, most, is_silent = session.recomputed.parts, session.options.attempts, isinstance(error, NodeSilent)
             # What was lost before counts for nothing here: a daemon that died with it is started anew by its lease.
-            silences += is_silent
-            if attempts > most or silences > min(most, 1):
+            silences[error.message] += is_silent
+            if attempts > most or silences[error.message] > min(most, 1):
                 raise
             retry_log.failed(error, attempts, most)
             if is_silent:
