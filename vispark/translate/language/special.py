@@ -29,5 +29,5 @@ def softmax(x, axis=None):
 def log_softmax(x, axis=None):
     x = np.asarray(x)
     most = np.max(x, axis, keepdims=True)
-    apart = x - np.where(np.isfinite(most), most, 0)
+    apart = x - np.where(np.isfinite(most), most, np.zeros_like(most))
     return apart - np.log(np.sum(np.exp(apart), axis, keepdims=True))
