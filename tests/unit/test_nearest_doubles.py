@@ -42,10 +42,10 @@ def labelled(data: np.ndarray, centres: np.ndarray, options: tuple[str, ...]) ->
     """Return the labels, and the number of rows that the products left open; -1 where nobody counts them."""
     kernel, calls = made(by_argmin, centres, columns=data.shape[1], dtype=data.dtype.name)
     assert kernel.name == "nearest_labels"
-    call = "    Shape::labels(x, work.count, room, image, centres, work.of<long long>(1, 1));\n"
+    call = "    Shape::labels(x, work.count, storage, image, centres, work.of<long long>(1, 1));\n"
     assert call in kernel.source
     if options:
-        counted = call + "    if (threadIdx.x == 0) work.of<long long>(1, 1)[work.count - 1] += 1000 * room.open;\n"
+        counted = call + "    if (threadIdx.x == 0) work.of<long long>(1, 1)[work.count - 1] += 1000 * storage.open;\n"
         kernel = replace(kernel, source=kernel.source.replace(call, counted))
     (outputs,) = launch(kernel, calls, [data], options=options)
     labels = outputs[kernel.outputs[0].name]

@@ -362,9 +362,9 @@ def test_constants_beside_the_row_are_added_up():
 def as_on_gpu(data, centres):
     """Return the labels, and the number of rows that the products left open."""
     kernel, calls = made(by_argmin, centres)
-    call = "    Shape::labels(x, work.count, room, image, centres, work.of<long long>(1, 1));\n"
+    call = "    Shape::labels(x, work.count, storage, image, centres, work.of<long long>(1, 1));\n"
     assert call in kernel.source
-    counted = call + "    if (threadIdx.x == 0) work.of<long long>(1, 1)[work.count - 1] += 1000 * room.open;\n"
+    counted = call + "    if (threadIdx.x == 0) work.of<long long>(1, 1)[work.count - 1] += 1000 * storage.open;\n"
     (outputs,) = launch(replace(kernel, source=kernel.source.replace(call, counted)), calls, [data], options=AS_ON_GPU)
     labels = outputs[kernel.outputs[0].name]
     opened, labels[-1] = divmod(labels[-1], 1000)
