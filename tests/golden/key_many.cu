@@ -95,6 +95,7 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
         for (int key = group; key < 1000; key += 16) {
             const int begin = sorted.starts[key], end = sorted.starts[key + 1];
             if (begin == end && first) continue;
+            if (lane == 0) out_0_counts[blockIdx.x * 1000ll + key] = (first ? out_0_counts[blockIdx.x * 1000ll + key] : 0) + end - begin;
             rows::Fold<Add, Value, float, double> out_1_folds[2];
             VISPARK_UNROLL_SOME(8)
             for (int place = begin; place < end; ++place) {
@@ -107,7 +108,6 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
                 VISPARK_UNROLL
                 for (int j = 0; j < 2; ++j) out_1_folds[j].flush();
             }
-            if (lane == 0) out_0_counts[blockIdx.x * 1000ll + key] = (first ? out_0_counts[blockIdx.x * 1000ll + key] : 0) + end - begin;
             rows::leave_key<Add, 64>(out_1_folds_partial + (blockIdx.x * 1000ll + key) * 64, out_1_folds, first == 0);
         }
         rows::barrier();

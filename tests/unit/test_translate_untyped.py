@@ -183,32 +183,32 @@ def test_two_functions_of_one_name_do_not_get_each_others_lines():
     assert "p[int(p[1])]" in fault.detail and "p[int(p[0])]" not in fault.detail
 
 
-def _twice(p):
+def _doubly_indexed(p):
     return p[int(p[0])] + (lambda q: q[int(q[1])] * q[int(q[1])])(p)
 
 
 def test_a_kernels_fault_tells_the_subscript_that_the_kernel_reported():
-    definition = trace(_twice).definition
-    index_faults.remember("vmap _twice", definition)
+    definition = trace(_doubly_indexed).definition
+    index_faults.remember("vmap _doubly_indexed", definition)
     numbers = [int(text, 16) for text in re.findall(r"checked_index<\d+>\(.*?, (0x[0-9a-f]+)\)", translate(
-        _twice, record=ElementSpec((ElementField("", "f8", (4,)),))))]
+        _doubly_indexed, record=ElementSpec((ElementField("", "f8", (4,)),))))]
     assert len(set(numbers)) == 3
     columns = []
     for number in numbers:
         message = "a kernel ended" + reported(REPORT.pack(1, -9, 4, number))
-        fault = KernelFault(message, Place(operation="vmap _twice in one of the partitions 0, 1"))
+        fault = KernelFault(message, Place(operation="vmap _doubly_indexed in one of the partitions 0, 1"))
         index_faults.add_user_lines(fault)
         assert fault.message == "a kernel ended; index -9 is out of range for an axis of length 4"
-        line = f'File "{__file__}", line {_twice.__code__.co_firstlineno + 1}, column '
+        line = f'File "{__file__}", line {_doubly_indexed.__code__.co_firstlineno + 1}, column '
         columns.append(int(fault.detail.partition(line)[2].partition(",")[0]))
     assert columns == [12, 38, 53]
 
 
 def test_a_kernels_fault_tells_rows_whose_lengths_do_not_go_together():
-    definition = trace(_twice).definition
-    index_faults.remember("vmap _twice", definition)
+    definition = trace(_doubly_indexed).definition
+    index_faults.remember("vmap _doubly_indexed", definition)
     for lengths, words in (((1, 3, 9, 0), "rows of 9 and of 3 items"), ((1, 0, 0, 0), "a row without items")):
-        fault = KernelFault("a kernel ended" + reported(REPORT.pack(*lengths)), Place(operation="vmap _twice"))
+        fault = KernelFault("a kernel ended" + reported(REPORT.pack(*lengths)), Place(operation="vmap _doubly_indexed"))
         index_faults.add_user_lines(fault)
         assert words in fault.message and "out of range" not in str(fault)
-        assert f"line {definition.text.first}, in _twice" in fault.detail
+        assert f"line {definition.text.first}, in _doubly_indexed" in fault.detail

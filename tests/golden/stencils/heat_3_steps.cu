@@ -182,12 +182,12 @@ heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* 
                 u_around[r + 1][0] = __shfl_up_sync(0xffffffffu, u[2][1][r][3], 1);
                 u_around[r + 1][5] = __shfl_down_sync(0xffffffffu, u[2][1][r][0], 1);
             }
-            float out_made[3][4];
+            float out_computed[3][4];
             #pragma unroll
             for (int r = 0; r < 3; ++r)
                 #pragma unroll
                 for (int l = 0; l < 4; ++l)
-                    heat_cell(out_made[r][l], u_around[r + 1][l + 1], u[2][2][r][l], u[2][0][r][l], u_around[r + 2][l + 1], u_around[r + 0][l + 1], u_around[r + 1][l + 2], u_around[r + 1][l + 0], k);
+                    heat_cell(out_computed[r][l], u_around[r + 1][l + 1], u[2][2][r][l], u[2][0][r][l], u_around[r + 2][l + 1], u_around[r + 0][l + 1], u_around[r + 1][l + 2], u_around[r + 1][l + 0], k);
             if (rim_ends) {
                 const unsigned deep = s - 3 >= bottom && s - 3 < top ? ~0u : 0u;
                 #pragma unroll
@@ -195,7 +195,7 @@ heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* 
                     #pragma unroll
                     for (int l = 0; l < 4; ++l) {
                         const unsigned mask = rim_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
-                        out_made[r][l] = vp_pick(mask, out_made[r][l], u[2][1][r][l]);
+                        out_computed[r][l] = vp_pick(mask, out_computed[r][l], u[2][1][r][l]);
                     }
             }
             if (written && s - 3 >= first)
@@ -203,11 +203,11 @@ heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* 
                 for (int r = 0; r < 3; ++r)
                     if (written >> r & 1) {
                         if (whole) {
-                            vp_store<4>(out_to + r * region.pitch, out_made[r]);
+                            vp_store<4>(out_to + r * region.pitch, out_computed[r]);
                         } else {
                             for (int l = 0; l < 4; ++l)
                                 if (x + l >= region.low[2] && x + l < region.high[2]) {
-                                    out_to[r * region.pitch + l] = out_made[r][l];
+                                    out_to[r * region.pitch + l] = out_computed[r][l];
                                 }
                         }
                     }
@@ -294,12 +294,12 @@ heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* 
                 u_around[r + 1][0] = __shfl_up_sync(0xffffffffu, u[2][2][r][3], 1);
                 u_around[r + 1][5] = __shfl_down_sync(0xffffffffu, u[2][2][r][0], 1);
             }
-            float out_made[3][4];
+            float out_computed[3][4];
             #pragma unroll
             for (int r = 0; r < 3; ++r)
                 #pragma unroll
                 for (int l = 0; l < 4; ++l)
-                    heat_cell(out_made[r][l], u_around[r + 1][l + 1], u[2][0][r][l], u[2][1][r][l], u_around[r + 2][l + 1], u_around[r + 0][l + 1], u_around[r + 1][l + 2], u_around[r + 1][l + 0], k);
+                    heat_cell(out_computed[r][l], u_around[r + 1][l + 1], u[2][0][r][l], u[2][1][r][l], u_around[r + 2][l + 1], u_around[r + 0][l + 1], u_around[r + 1][l + 2], u_around[r + 1][l + 0], k);
             if (rim_ends) {
                 const unsigned deep = s - 3 >= bottom && s - 3 < top ? ~0u : 0u;
                 #pragma unroll
@@ -307,7 +307,7 @@ heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* 
                     #pragma unroll
                     for (int l = 0; l < 4; ++l) {
                         const unsigned mask = rim_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
-                        out_made[r][l] = vp_pick(mask, out_made[r][l], u[2][2][r][l]);
+                        out_computed[r][l] = vp_pick(mask, out_computed[r][l], u[2][2][r][l]);
                     }
             }
             if (written && s - 3 >= first)
@@ -315,11 +315,11 @@ heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* 
                 for (int r = 0; r < 3; ++r)
                     if (written >> r & 1) {
                         if (whole) {
-                            vp_store<4>(out_to + r * region.pitch, out_made[r]);
+                            vp_store<4>(out_to + r * region.pitch, out_computed[r]);
                         } else {
                             for (int l = 0; l < 4; ++l)
                                 if (x + l >= region.low[2] && x + l < region.high[2]) {
-                                    out_to[r * region.pitch + l] = out_made[r][l];
+                                    out_to[r * region.pitch + l] = out_computed[r][l];
                                 }
                         }
                     }
@@ -406,12 +406,12 @@ heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* 
                 u_around[r + 1][0] = __shfl_up_sync(0xffffffffu, u[2][0][r][3], 1);
                 u_around[r + 1][5] = __shfl_down_sync(0xffffffffu, u[2][0][r][0], 1);
             }
-            float out_made[3][4];
+            float out_computed[3][4];
             #pragma unroll
             for (int r = 0; r < 3; ++r)
                 #pragma unroll
                 for (int l = 0; l < 4; ++l)
-                    heat_cell(out_made[r][l], u_around[r + 1][l + 1], u[2][1][r][l], u[2][2][r][l], u_around[r + 2][l + 1], u_around[r + 0][l + 1], u_around[r + 1][l + 2], u_around[r + 1][l + 0], k);
+                    heat_cell(out_computed[r][l], u_around[r + 1][l + 1], u[2][1][r][l], u[2][2][r][l], u_around[r + 2][l + 1], u_around[r + 0][l + 1], u_around[r + 1][l + 2], u_around[r + 1][l + 0], k);
             if (rim_ends) {
                 const unsigned deep = s - 3 >= bottom && s - 3 < top ? ~0u : 0u;
                 #pragma unroll
@@ -419,7 +419,7 @@ heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* 
                     #pragma unroll
                     for (int l = 0; l < 4; ++l) {
                         const unsigned mask = rim_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
-                        out_made[r][l] = vp_pick(mask, out_made[r][l], u[2][0][r][l]);
+                        out_computed[r][l] = vp_pick(mask, out_computed[r][l], u[2][0][r][l]);
                     }
             }
             if (written && s - 3 >= first)
@@ -427,11 +427,11 @@ heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* 
                 for (int r = 0; r < 3; ++r)
                     if (written >> r & 1) {
                         if (whole) {
-                            vp_store<4>(out_to + r * region.pitch, out_made[r]);
+                            vp_store<4>(out_to + r * region.pitch, out_computed[r]);
                         } else {
                             for (int l = 0; l < 4; ++l)
                                 if (x + l >= region.low[2] && x + l < region.high[2]) {
-                                    out_to[r * region.pitch + l] = out_made[r][l];
+                                    out_to[r * region.pitch + l] = out_computed[r][l];
                                 }
                         }
                     }
@@ -476,15 +476,15 @@ heat_3_steps(const float* __restrict__ u_in, float* __restrict__ out, const vp_r
                 const float* __restrict__ u_row_m1_0 = u[t][lower][r];
                 const float* __restrict__ u_row_0_1 = u[t][middle][r + 1];
                 const float* __restrict__ u_row_0_m1 = u[t][middle][r - 1];
-                float* __restrict__ out_made = u[t + 1][middle][r];
+                float* __restrict__ out_computed = u[t + 1][middle][r];
                 const bool alive = deep && r >= above && r < below;
                 const int from = alive ? max(left, t + 1) : width - t - 1;
                 const int to = alive ? min(right, width - t - 1) : width - t - 1;
                 #pragma GCC ivdep
                 for (int l = from; l < to; ++l)
-                    heat_cell(out_made[l], u_row_0_0[l], u_row_1_0[l], u_row_m1_0[l], u_row_0_1[l], u_row_0_m1[l], u_row_0_0[l + 1], u_row_0_0[l - 1], k);
-                for (int l = t + 1; l < min(from, width - t - 1); ++l) out_made[l] = u[t][middle][r][l];
-                for (int l = max(to, t + 1); l < width - t - 1; ++l) out_made[l] = u[t][middle][r][l];
+                    heat_cell(out_computed[l], u_row_0_0[l], u_row_1_0[l], u_row_m1_0[l], u_row_0_1[l], u_row_0_m1[l], u_row_0_0[l + 1], u_row_0_0[l - 1], k);
+                for (int l = t + 1; l < min(from, width - t - 1); ++l) out_computed[l] = u[t][middle][r][l];
+                for (int l = max(to, t + 1); l < width - t - 1; ++l) out_computed[l] = u[t][middle][r][l];
             }
         }
         const int done = s - 3;
