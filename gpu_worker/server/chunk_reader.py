@@ -77,7 +77,12 @@ class ChunkReader:
             with system_call("a connection that brings pieces"):
                 self._watcher.watch(connection.socket, partial(self._read, followed))
             self._followed.add(followed)
-        return followed.other.result()
+        try:
+            return followed.other.result()
+        finally:
+            # The frames of an error have what a piece held, and lead to those below. If one of them had what has the
+            # error, all would stay until Python collects garbage, which an idle process does not.
+            del followed
 
     def close(self) -> None:
         """End the reader thread, which follows no connection any more."""
@@ -107,12 +112,16 @@ class ChunkReader:
             self._fail(followed, error)
         else:
             self._return_connection(followed, partial(followed.other.set_result, message))
+        finally:
+            del followed        # as in follow()
 
     def _rest(self, followed: _Followed) -> None:
         try:
             followed.rest()
         except Exception as error:
             self._fail(followed, error)
+        finally:
+            del followed        # as in follow()
 
     def _fail(self, followed: _Followed, error: Exception) -> None:
         if not isinstance(error, VisparkError):

@@ -7,6 +7,7 @@ import os
 import selectors
 import socket
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -50,15 +51,17 @@ class Watcher:
 
         A callback that fails is in the log with its trace, and the others are called all the same.
         """
-        events = self._selector.select(seconds)
-        for key, _ in events:
+        callbacks = deque(key.data for key, _ in self._selector.select(seconds))
+        is_event = bool(callbacks)
+        while callbacks:
+            # No variable has it while it runs: the frames of an error under it lead to this one.
             try:
-                key.data()
+                callbacks.popleft()()
             except Exception:
                 _log.exception("a callback failed")
                 # What it was told of may be there still, and the loop would do nothing else.
                 time.sleep(_AFTER_DEFECT_SECONDS)
-        return bool(events)
+        return is_event
 
     def close(self) -> None:
         self._selector.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import errno
+import gc
 import logging
 import os
 import signal
@@ -12,6 +13,7 @@ import socket
 import subprocess
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -25,7 +27,7 @@ from gpu_worker.exchange.mpi.cluster import Cluster
 from gpu_worker.exchange.mpi.supervise import own_folder
 from gpu_worker.execution.scheduling.in_flight import InFlightQueue, Submission
 from gpu_worker.protocol.control import Configuration, HandOver, Registration, Taken
-from gpu_worker.protocol.errors import OptionError, OutOfResources, Place, VisparkError, WorkerLost
+from gpu_worker.protocol.errors import OptionError, OutOfMemory, OutOfResources, Place, VisparkError, WorkerLost
 from gpu_worker.protocol.messages import (
     VERSION,
     Chunk,
@@ -457,6 +459,30 @@ def test_a_defect_in_taking_a_piece_is_told_and_others_go_on(arrivals: ChunkRead
         other.send(Release(2, ()), Request)
         assert others.result(SECONDS)[0] == Release(2, ())
     works(arrivals)
+
+
+def test_what_a_piece_that_fails_held_goes_with_the_error(arrivals: ChunkReader):
+    """Let a piece fail whose taking holds something, as that of a block holds its memory, with no collector to help."""
+    held: list[weakref.ref] = []
+
+    def take(_) -> bool:
+        memory = threading.Event()
+        held.append(weakref.ref(memory))
+        raise OutOfMemory("no room")
+
+    def fail() -> None:
+        left, right = socket.socketpair()
+        with Connection(left) as client, right:
+            client.send(Chunk(1, 1, b"", b"", 8, 8, 0, 0), Request)
+            with contextlib.suppress(OutOfMemory):
+                arrivals.follow(Connection(right), take, lambda: None)
+
+    gc.disable()
+    try:
+        fail()
+        assert held and eventually(lambda: held[0]() is None, seconds=2.0)
+    finally:
+        gc.enable()
 
 
 @defects
