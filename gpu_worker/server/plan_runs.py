@@ -85,31 +85,37 @@ class PlanRuns:
                 if request.pieces:
                     raise
                 failed, place, is_crowded = error, error.place, self.admission.is_crowded
-        if request.world is not None:
-            if not (self.plans.forget() or self._has_tried_patches(request, plan) or self._streams_more(request, plan)):
-                raise failed
-            raise WorldLost("a plan begins anew on all nodes, as here it takes less memory at once, or that was given "
-                            f"back in which others worked: {failed.message}", failed.place) from failed
-        with self.admission.alone(request.seconds):
-            may_fit = self.plans.forget() or self._has_tried_patches(request, plan) or is_crowded
-            sizes: list[WaveSize | None] = [None] if may_fit else []
-            if self._may_stream(request, plan):
-                sizes += self._sizes()
-            for size in sizes:
-                try:
-                    return self._run_anew(request, plan, payload, waves=size)
-                except OutOfMemory as error:
-                    failed = error
-            size, most = sizes[-1] if sizes else None, 1
-            while self.moves.demote(most):
-                try:
-                    return self._run_anew(request, plan, payload, waves=size)
-                except OutOfMemory as error:
-                    failed, most = error, 2 * most
-        # What is copied in for a wave belongs to no step; the plan as a whole failed in one.
-        # Where the room of an option is short, the message says that already.
-        more = "" if "spark.vispark." in failed.message else _advice(plan) + self._held_on_devices()
-        raise OutOfMemory(failed.message + more, failed.place if failed.place.operation else place) from failed
+        try:
+            if request.world is not None:
+                if not (self.plans.forget() or self._has_tried_patches(request, plan)
+                        or self._streams_more(request, plan)):
+                    raise failed
+                raise WorldLost("a plan begins anew on all nodes, as here it takes less memory at once, or that was "
+                                f"given back in which others worked: {failed.message}", failed.place) from failed
+            with self.admission.alone(request.seconds):
+                may_fit = self.plans.forget() or self._has_tried_patches(request, plan) or is_crowded
+                sizes: list[WaveSize | None] = [None] if may_fit else []
+                if self._may_stream(request, plan):
+                    sizes += self._sizes()
+                for size in sizes:
+                    try:
+                        return self._run_anew(request, plan, payload, waves=size)
+                    except OutOfMemory as error:
+                        failed = error
+                size, most = sizes[-1] if sizes else None, 1
+                while self.moves.demote(most):
+                    try:
+                        return self._run_anew(request, plan, payload, waves=size)
+                    except OutOfMemory as error:
+                        failed, most = error, 2 * most
+            # What is copied in for a wave belongs to no step; the plan as a whole failed in one.
+            # Where the room of an option is short, the message says that already.
+            more = "" if "spark.vispark." in failed.message else _advice(plan) + self._held_on_devices()
+            raise OutOfMemory(failed.message + more, failed.place if failed.place.operation else place) from failed
+        finally:
+            # Its frames have the plan's payload, and this one is of them: the two would stay until Python collects
+            # garbage, which an idle process does not.
+            del failed
 
     def _held_on_devices(self) -> str:
         """Return the VRDDs that hold most of the devices' memory, for errors; empty if there are none."""

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -47,6 +48,7 @@ from gpu_worker.server import chunk_reader, device_process
 from gpu_worker.server.chunk_reader import ChunkReader
 from gpu_worker.server.device_process import Service
 from gpu_worker.server.handlers import SessionWorker
+from gpu_worker.server.plan_runs import PlanRuns
 from gpu_worker.server.snapshots import ProcessSnapshots
 from gpu_worker.system import crash_record, stopped_processes
 from gpu_worker.system.crash_record import CrashRecorder
@@ -481,6 +483,30 @@ def test_what_a_piece_that_fails_held_goes_with_the_error(arrivals: ChunkReader)
     try:
         fail()
         assert held and eventually(lambda: held[0]() is None, seconds=2.0)
+    finally:
+        gc.enable()
+
+
+def test_what_a_plan_without_room_held_goes_with_the_error():
+    """Let a plan find no room twice, beside others and alone, with no collector to help."""
+    held: list[weakref.ref] = []
+
+    def fail(*_, **__) -> None:
+        memory = threading.Event()
+        held.append(weakref.ref(memory))
+        raise OutOfMemory("no room within spark.vispark.memory")
+
+    runs: Any = SimpleNamespace(
+        _promoted=lambda *_: None, _replay_or_run=fail, _run_anew=fail, _has_tried_patches=lambda *_: False,
+        _may_stream=lambda *_: False, plans=SimpleNamespace(forget=lambda: True),
+        moves=SimpleNamespace(demote=lambda _: False), admission=SimpleNamespace(
+            among_others=contextlib.nullcontext, alone=contextlib.nullcontext, is_crowded=False))
+    request: Any = SimpleNamespace(world=None, seconds=1.0, pieces=False)
+    gc.disable()
+    try:
+        with contextlib.suppress(OutOfMemory):
+            PlanRuns.run(runs, request, SimpleNamespace(), None, None)
+        assert len(held) == 2 and not any(each() for each in held)
     finally:
         gc.enable()
 
